@@ -11,13 +11,13 @@ from tests.contract.store_world import World, world_of
 
 @pytest.fixture
 def world(database_url: str) -> Iterator[World]:
-    """A store on a fresh database, once of each kind."""
+    """A store on a fresh database; the test runs once for each kind of database."""
     with world_of(database_url) as world:
         yield world
 
 
 @pytest.fixture
 def postgres_world(postgres_url: str) -> Iterator[World]:
-    """A store on Postgres, for what only row locks can show."""
+    """A store on Postgres, for tests that need row locks."""
     with world_of(postgres_url) as world:
         yield world

@@ -1,4 +1,4 @@
-"""What the gate's tests share: both gates, watched for keys that would stay for ever, and short ways to say things."""
+"""What the gate's tests share: both gates, watched for keys that never expire, and short ways to use them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOOL_USE = "toolu_1"
 
 
 class _WatchedGate:
-    """A gate that, after every operation, has no key without a TTL."""
+    """A gate that checks after every operation that no key lacks a TTL."""
 
     def __init__(self, gate: Gate, client: RedisClient) -> None:
         self._gate = gate
@@ -39,12 +39,12 @@ class _WatchedGate:
 
 
 def watched(gate: Gate, client: RedisClient) -> Gate:
-    """``gate``, failing the test when an operation leaves a key without a TTL."""
+    """``gate``, which now fails the test if an operation leaves a key without a TTL."""
     return cast("Gate", _WatchedGate(gate, client))
 
 
 def new_turn_id() -> str:
-    """A turn nobody has used."""
+    """The id of a turn that no other test uses."""
     return str(uuid7())
 
 
@@ -55,17 +55,17 @@ def a_pass(
     ticket: str = "{}",
     tool_use_id: str = TOOL_USE,
 ) -> GatePass:
-    """A call about to be dispatched, with a minute to go."""
+    """A call about to be dispatched, with a minute left until its deadline."""
     return GatePass(call_id=call_id, tool_use_id=tool_use_id, attempt=attempt, remaining_ms=remaining_ms, ticket=ticket)
 
 
 def a_run(turn_id: str, call_id: str = READ, attempt: int = 1, runner: str = RUNNER) -> RunningCall:
-    """A read that runs in ``runner``."""
+    """The run of a read in ``runner``."""
     return RunningCall(turn_id=turn_id, call_id=call_id, attempt=attempt, runner=runner)
 
 
 def opened(gate: Gate, *passes: GatePass, fence: int = 1) -> str:
-    """A new turn whose gate is open for ``passes``, by default for one read."""
+    """The id of a new turn whose gate is open for ``passes``, by default for one read."""
     turn_id = new_turn_id()
     assert gate.raise_fence(turn_id, fence)
     assert gate.open(turn_id, fence, passes or (a_pass(),))
@@ -73,12 +73,12 @@ def opened(gate: Gate, *passes: GatePass, fence: int = 1) -> str:
 
 
 def admit(gate: Gate, turn_id: str, call_id: str = READ, attempt: int = 1, runner: str = RUNNER) -> Admission:
-    """Ask to start a read that may run for a minute."""
+    """Ask the gate to admit a read that may run for a minute."""
     return gate.admit(turn_id, call_id, attempt, MINUTE_MS, runner).answer
 
 
 def running(gate: Gate, *passes: GatePass) -> str:
-    """A new turn whose passes are all admitted for :data:`RUNNER`."""
+    """The id of a new turn whose passes are all admitted for :data:`RUNNER`."""
     turn_id = opened(gate, *passes)
     for one in passes or (a_pass(),):
         assert admit(gate, turn_id, one.call_id, one.attempt) is Admission.OK
@@ -86,22 +86,22 @@ def running(gate: Gate, *passes: GatePass) -> str:
 
 
 def asked(call_id: str, attempt: int = 1, tool_use_id: str = TOOL_USE) -> ReadAttempt:
-    """A read as a coordinator asks for it."""
+    """A read as a coordinator asks about it."""
     return ReadAttempt(call_id=call_id, tool_use_id=tool_use_id, attempt=attempt)
 
 
 def settle(gate: Gate, turn_id: str, fence: int = 1, attempt: int = 1, *, close: bool = False) -> SettledRead:
-    """What the gate says of the one read."""
+    """The gate's settlement of the only read."""
     [read] = gate.settle(turn_id, fence, [asked(READ, attempt)], close=close)
     return read
 
 
 def beaten(gate: Gate, turn_id: str) -> ReadState | None:
-    """The state of the one read after a beat of its process."""
+    """The state of the only read after a heartbeat of its process."""
     gate.beat([a_run(turn_id)])
     return state(gate, turn_id)
 
 
 def state(gate: Gate, turn_id: str, fence: int = 1, attempt: int = 1, *, close: bool = False) -> ReadState | None:
-    """The state of the one read; ``None`` if it is completed."""
+    """The state of the only read; ``None`` if it has completed."""
     return settle(gate, turn_id, fence, attempt, close=close).state

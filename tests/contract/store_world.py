@@ -1,4 +1,4 @@
-"""What the store's contract suite works with: a store with recorded events, and turns and calls to put in."""
+"""What the store's contract suite works with: a store that records its events, and turns and calls to put in."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvents:
-    """An event sink that keeps what it was sent."""
+    """An event sink that records what it is sent."""
 
     sent: list[Event] = field(default_factory=list[Event])
 
     def send(self, events: Sequence[Event]) -> None:
-        """Keep them."""
+        """Record the events."""
         self.sent.extend(events)
 
     def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """Nobody watches."""
+        """Ignore the hint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,9 @@ class World:
     """A store on a real database.
 
     Args:
-        store: Under test.
-        engine: To look beside it.
-        sink: What the store sent.
+        store: The store under test.
+        engine: For access to the database beside the store.
+        sink: Records the events that the store sent.
     """
 
     store: SqlTurnStore
@@ -57,12 +57,12 @@ class World:
 
     @property
     def artifacts(self) -> SqlArtifacts:
-        """What the same database knows of artifacts."""
+        """The artifacts in the same database."""
         return SqlArtifacts(self.engine)
 
     @property
     def catalogue(self) -> SqlCatalogue:
-        """The agents that are published in it."""
+        """The agents published in the same database."""
         return SqlCatalogue(self.engine)
 
     def queued(self, **changes: Any) -> str:  # noqa: ANN401 - any field's value
@@ -80,21 +80,21 @@ class World:
         self.store.transact(calls[0].turn_id, lambda _: Decision(result=None, calls=calls))
 
     def turn(self, turn_id: str) -> Turn:
-        """The turn as it stands."""
+        """The turn as it is now."""
         return self._loaded(turn_id)[0]
 
     def calls(self, turn_id: str) -> tuple[Call, ...]:
-        """Its calls."""
+        """The turn's calls."""
         return self._loaded(turn_id)[1]
 
     def seqs(self, turn_id: str) -> list[int]:
-        """The numbers of its events."""
+        """The numbers of the turn's events."""
         wanted = select(turn_events.c.seq).where(turn_events.c.turn_id == turn_id).order_by(turn_events.c.seq)
         with reading(self.engine).connect() as connection:
             return list(connection.scalars(wanted))
 
     def now(self) -> float:
-        """The database's time."""
+        """The time by the database's clock."""
         with reading(self.engine).connect() as connection:
             return connection.execute(select(db_now())).scalar_one()
 
@@ -129,7 +129,7 @@ def in_threads(count: int, task: Callable[[int], T], *, threads: int = 8) -> lis
 
 @contextmanager
 def world_of(database_url: str) -> Generator[World]:
-    """A store on that database, its connections closed at the end."""
+    """A store on that database; its connections are closed at the end."""
     engine = make_engine(database_url)
     sink = RecordedEvents()
     try:
@@ -174,7 +174,7 @@ def new_call(turn_id: str, position: int = 0, **changes: Any) -> Call:  # noqa: 
 
 
 def running(turn_id: str, position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """A write that runs as attempt 1 of ``host/7``, its lease over long ago."""
+    """A write that runs as attempt 1 in ``host/7``, with a lease that expired long ago."""
     fields = {"status": CallStatus.RUNNING, "runner": "host/7", "lease_until": 1.0}
     return new_call(turn_id, position, **{**fields, **changes})
 
@@ -185,5 +185,5 @@ def one_event(_snapshot: Snapshot) -> Decision[None]:
 
 
 def deciding(decision: Decision[Any]) -> Callable[[Snapshot], Decision[Any]]:
-    """A rule that always decides the same."""
+    """A rule that always returns this decision."""
     return lambda _: decision

@@ -1,4 +1,4 @@
-"""Claude behind the model port, when it fails, falls silent, or is told to stop: over real HTTP."""
+"""Claude behind the model port when it fails, falls silent or is told to stop, over real HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["model", "stub"]
 TEXT = "One two three four five."
 SOON_S = 1.0
 TRIES = 3
-"""Of what is to be done in that time: the machine may stand still for a moment."""
+"""How often something is tried that must be done within ``SOON_S``: the machine may stall for a moment."""
 EVENTS: list[dict[str, Any]] = [
     {"type": "message_start", "message": {"model": "claude-sonnet-5-5", "usage": {"input_tokens": 1}}},
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
@@ -40,7 +40,7 @@ EVENTS: list[dict[str, Any]] = [
 
 @contextmanager
 def serving(body: bytes | Iterable[bytes], *, status: int = 200, kind: str = "text/event-stream") -> Generator[str]:
-    """A provider that answers every request with this, as its stream by default; its address."""
+    """Run a provider that answers every request with this body, by default as a stream, and yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -52,7 +52,7 @@ def serving(body: bytes | Iterable[bytes], *, status: int = 200, kind: str = "te
                     self.wfile.write(piece)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-            """Say nothing."""
+            """Log nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
@@ -76,7 +76,7 @@ def serving(body: bytes | Iterable[bytes], *, status: int = 200, kind: str = "te
     ],
 )
 def test_refusal_that_may_pass_is_transient(stub: MessagesStub, model: AnthropicModel, status: int, kind: str) -> None:
-    """The turn's own backoff tries again: one request a call, and the wait that the provider asks for."""
+    """One request is sent for each call; the turn's own backoff retries, after the wait that the provider asks for."""
     stub.answer(Refusal(status=status, kind=kind, message="Later, please", headers={"retry-after": "7"}))
     with pytest.raises(TransientError, match=f"answered {status} {kind}: Later, please") as caught:
         model.complete(asking())
@@ -86,7 +86,7 @@ def test_refusal_that_may_pass_is_transient(stub: MessagesStub, model: Anthropic
 
 @pytest.mark.parametrize("wish", ["", "soon", "-1", "inf", "nan", "Wed, 21 Oct 2026 07:28:00 GMT"])
 def test_retry_after_that_is_no_time_to_come_is_ignored(stub: MessagesStub, model: AnthropicModel, wish: str) -> None:
-    """Nonsense in the header leaves the usual backoff."""
+    """If the header makes no sense, the usual backoff applies."""
     stub.answer(Refusal(status=429, kind="rate_limit_error", message="x", headers={"retry-after": wish}))
     with pytest.raises(TransientError) as caught:
         model.complete(asking())
@@ -104,7 +104,7 @@ def test_retry_after_that_is_no_time_to_come_is_ignored(stub: MessagesStub, mode
 def test_retry_after_may_be_milliseconds(
     stub: MessagesStub, model: AnthropicModel, headers: dict[str, str], pause_s: float
 ) -> None:
-    """As the provider's own library reads them; milliseconds go before seconds."""
+    """They are read as the provider's own library does: milliseconds take precedence over seconds."""
     stub.answer(Refusal(status=429, kind="rate_limit_error", message="x", headers=headers))
     with pytest.raises(TransientError) as caught:
         model.complete(asking())
@@ -112,7 +112,7 @@ def test_retry_after_may_be_milliseconds(
 
 
 def test_retry_after_may_be_a_date(stub: MessagesStub, model: AnthropicModel) -> None:
-    """Of HTTP's format; what counts is how long it is till then."""
+    """A date in HTTP's format stands for the time until then."""
     in_an_hour = {"retry-after": formatdate(time.time() + 3_600, usegmt=True)}
     stub.answer(Refusal(status=429, kind="rate_limit_error", message="x", headers=in_an_hour))
     with pytest.raises(TransientError) as caught:
@@ -123,7 +123,7 @@ def test_retry_after_may_be_a_date(stub: MessagesStub, model: AnthropicModel) ->
 def test_retry_after_of_no_zone_is_utc(
     stub: MessagesStub, model: AnthropicModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever this machine is."""
+    """It is read as UTC whatever the machine's time zone is."""
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
@@ -151,7 +151,7 @@ def test_retry_after_of_no_zone_is_utc(
 def test_refusal_for_good_is_told_in_the_providers_words(
     stub: MessagesStub, model: AnthropicModel, status: int, kind: str
 ) -> None:
-    """The message is the provider's; neither key nor headers are in it."""
+    """The message is the provider's own, and contains neither the key nor headers."""
     stub.answer(Refusal(status=status, kind=kind, message="max_tokens: too high", headers={"x-secret": "s3cr3t"}))
     with pytest.raises(ModelError) as caught:
         model.complete(asking())
@@ -171,7 +171,7 @@ def test_refusal_for_good_is_told_in_the_providers_words(
 def test_prompt_that_is_too_long_is_told_from_other_refusals(
     stub: MessagesStub, model: AnthropicModel, message: str
 ) -> None:
-    """By the words of the provider, and of those that stand before it: its type is that of any bad request."""
+    """The provider's or a proxy's words tell, because the error has the same type as for any other bad request."""
     stub.answer(Refusal(status=400, kind="invalid_request_error", message=message))
     with pytest.raises(PromptTooLong, match="400 invalid_request_error"):
         model.complete(asking())
@@ -186,7 +186,7 @@ def test_refusal_of_any_shape_is_told(
     status: int,
     raised: type[Exception],
 ) -> None:
-    """A proxy's error need not be Anthropic's: whoever waits for the call hears of it at once."""
+    """An error of a proxy need not have Anthropic's form: it ends the call at once all the same."""
     odd: Any = ["odd"]
     stub.answer(
         Refusal(status=status, kind=odd, message=message), said(TEXT, ending=Ending.ERROR, error=(odd, message))
@@ -210,7 +210,7 @@ def test_refusal_of_any_shape_is_told(
     ],
 )
 def test_refusal_of_a_proxy_is_told_without_the_key(kind: str, body: bytes, told: str) -> None:
-    """Whoever waits for the turn reads why, and clients of the gateway read it too."""
+    """The message is read by whoever waits for the turn, and by clients of the gateway."""
     with serving(body, status=403, kind=kind) as url, pytest.raises(ModelError) as caught:
         AnthropicModel(KEY, url).complete(asking())
     assert str(caught.value) == f"the model's provider answered 403: {told}"
@@ -221,7 +221,7 @@ def test_refusal_of_a_proxy_is_told_without_the_key(kind: str, body: bytes, told
     [("invalid_request_error", ModelError), ("overloaded_error", TransientError), (5, TransientError)],
 )
 def test_error_event_under_another_name_is_one(kind: object, raised: type[Exception]) -> None:
-    """Its own words are told, and it is not asked again in vain."""
+    """Its message is reported, and the request is not retried in vain."""
     event = json.dumps({"type": "error", "error": {"type": kind, "message": f"No, {KEY}."}})
     with (
         serving(f"event: message\ndata: {event}\n\n".encode()) as url,
@@ -232,7 +232,7 @@ def test_error_event_under_another_name_is_one(kind: object, raised: type[Except
 
 @pytest.mark.parametrize("data", ["5", "[]", '"x"', "true", "null", "{", "[" * 9_000])
 def test_stream_of_anything_but_events_is_asked_again(data: str) -> None:
-    """Valid JSON of another shape is a broken stream, as JSON that is none is."""
+    """Valid JSON of another shape counts as a broken stream, like invalid JSON."""
     body = f"event: content_block_delta\ndata: {data}\n\n".encode()
     with serving(body) as url, pytest.raises(TransientError, match="stream"):
         AnthropicModel(KEY, url).complete(asking())
@@ -243,7 +243,7 @@ def test_stream_of_anything_but_events_is_asked_again(data: str) -> None:
 def test_stream_that_breaks_off_is_transient(
     stub: MessagesStub, model: AnthropicModel, ending: Ending, after: int
 ) -> None:
-    """An error event, a cut socket or a clean end before the message's: the step is asked again, whatever was said."""
+    """After an error event, a cut socket or an early clean end the step is asked again, whatever was said so far."""
     stub.answer(said(TEXT, ending=ending, after=after), said("whole"))
     with pytest.raises(TransientError):
         model.complete(asking())
@@ -251,28 +251,28 @@ def test_stream_that_breaks_off_is_transient(
 
 
 def test_stream_that_ends_before_message_stop_is_not_whole(stub: MessagesStub, model: AnthropicModel) -> None:
-    """Even if every block was there: only ``message_stop`` says that nothing is missing."""
+    """Even if every block has arrived, only ``message_stop`` says that nothing is missing."""
     stub.answer(said("Hi", ending=Ending.CLOSE, after=5))
     with pytest.raises(TransientError, match="ended before its message did"):
         model.complete(asking())
 
 
 def test_error_event_for_good_ends_the_call_for_good(stub: MessagesStub, model: AnthropicModel) -> None:
-    """An ``error`` event is judged by its type, for its status is 200."""
+    """An ``error`` event is judged by its type, because the response's status is 200."""
     stub.answer(said(TEXT, ending=Ending.ERROR, after=3, error=("invalid_request_error", "No.")))
     with pytest.raises(ModelError, match=r"answered invalid_request_error: No\."):
         model.complete(asking())
 
 
 def test_provider_that_is_away_is_transient() -> None:
-    """Nobody listens there: worth trying again, told without a traceback's noise."""
+    """A refused connection is worth another try, and is reported without a traceback."""
     with pytest.raises(TransientError, match=r"connection to the model's provider failed: .*refused"):
         AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}").complete(asking())
 
 
 @pytest.mark.usefixtures("no_threads")
 def test_system_that_gives_no_thread_is_transient() -> None:
-    """Other threads end; the turn's own backoff tries again."""
+    """Other threads will end, so the turn's own backoff retries."""
     model = AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}")
     with pytest.raises(TransientError, match="the model cannot be asked now: can't start new thread"):
         model.complete(asking())
@@ -280,7 +280,7 @@ def test_system_that_gives_no_thread_is_transient() -> None:
 
 @pytest.mark.parametrize("key", ["sk-ant-SECRET\n", "sk-ant-\nSECRET", "sk-ant-SECRET\t"])
 def test_key_that_no_header_may_hold_is_refused_and_not_shown(stub: MessagesStub, key: str) -> None:
-    """The library's own words are the header, key and all; to ask again is of no use."""
+    """The library's own message would contain the header with the key; another try is of no use."""
     with pytest.raises(ModelError, match=r"^the model's provider cannot be asked: ANTHROPIC_API_KEY holds") as caught:
         AnthropicModel(key, stub.url).complete(asking())
     assert "SECRET" not in str(caught.value)
@@ -291,7 +291,7 @@ def test_key_that_no_header_may_hold_is_refused_and_not_shown(stub: MessagesStub
     "arguments", ['{"a": ', "[1]", '"text"', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": ' + "[" * 9_000]
 )
 def test_malformed_arguments_are_asked_again(stub: MessagesStub, model: AnthropicModel, arguments: str) -> None:
-    """An empty object in their place could run the tool with its defaults."""
+    """Replacing them with an empty object could run the tool with its defaults."""
     stub.answer(Reply(content=[{**tool_use(1, "x"), "input": arguments}]))
     with pytest.raises(TransientError, match="arguments that are no JSON object"):
         model.complete(asking())
@@ -299,14 +299,14 @@ def test_malformed_arguments_are_asked_again(stub: MessagesStub, model: Anthropi
 
 @pytest.mark.parametrize("count", [-1, 2.5, 10**19])
 def test_senseless_number_of_tokens_is_asked_again(stub: MessagesStub, model: AnthropicModel, count: Any) -> None:  # noqa: ANN401 - whatever a proxy says
-    """It would be charged, shown and added up as it is."""
+    """The number would otherwise be charged, shown and added up."""
     stub.answer(Reply(content=[{"type": "text", "text": "Hi"}], usage={"output_tokens": count}))
     with pytest.raises(TransientError, match="is no number of tokens"):
         model.complete(asking())
 
 
 def test_thought_that_was_cut_short_is_left_out(stub: MessagesStub, model: AnthropicModel) -> None:
-    """It has no signature, without which the provider takes no thought back."""
+    """It has no signature, and the provider accepts no thinking back without one."""
     unsigned = {"type": "thinking", "thinking": "Which one? Th", "signature": ""}
     stub.answer(Reply(content=[unsigned], stop_reason="max_tokens"))
     reply = model.complete(asking())
@@ -314,19 +314,19 @@ def test_thought_that_was_cut_short_is_left_out(stub: MessagesStub, model: Anthr
 
 
 def test_blank_text_is_left_out(stub: MessagesStub, model: AnthropicModel) -> None:
-    """The provider refuses a history that holds it."""
+    """The provider refuses a history that contains one."""
     stub.answer(Reply(content=[{"type": "text", "text": "  \n"}, tool_use(1, "x")]))
     assert model.complete(asking()).content == (tool_use(1, "x"),)
 
 
 def test_arguments_cut_short_by_the_limit_are_empty(stub: MessagesStub, model: AnthropicModel) -> None:
-    """A reply at its token limit ends the turn and runs none of its calls; half an argument is no reason to repeat."""
+    """A reply at its token limit ends the turn and runs none of its calls, so cut arguments are no reason to repeat."""
     stub.answer(Reply(content=[{**tool_use(1, "x"), "input": '{"a": '}], stop_reason="max_tokens"))
     assert model.complete(asking()).content == (tool_use(1, "x"),)
 
 
 class Asking:
-    """A call under way in another thread."""
+    """A model call under way in another thread."""
 
     def __init__(self, model: AnthropicModel, **changes: Any) -> None:  # noqa: ANN401 - of the request
         self.stop = threading.Event()
@@ -336,7 +336,7 @@ class Asking:
         self.reply: Future[ModelReply] = self._pool.submit(model.complete, request)
 
     def said_when_stopped(self) -> str:
-        """Stop it; what it says it had said."""
+        """Stop the call, and return the text that it reports as said so far."""
         self.stop.set()
         with pytest.raises(Stopped) as caught:
             self.reply.result(30)
@@ -357,7 +357,7 @@ class Asking:
 def test_call_stops_at_once_and_closes_its_connection(
     stub: MessagesStub, model: AnthropicModel, answer: Answer, heard: str | None
 ) -> None:
-    """Told to stop, a call ends within a second with what was said, and the provider sees its connection closed."""
+    """It ends within a second, reports the text so far, and the provider sees the connection closed."""
 
     def took_s() -> float:
         before = len(stub.asked)
@@ -378,7 +378,7 @@ def test_call_stops_at_once_and_closes_its_connection(
 
 @pytest.mark.parametrize("answer", [Silence(), said(TEXT * 100, piece_chars=1, pause_s=0.02)], ids=["silent", "slow"])
 def test_call_ends_when_its_time_is_over(stub: MessagesStub, model: AnthropicModel, answer: Answer) -> None:
-    """``timeout_s`` bounds the whole call, also one that keeps talking; the connection is closed."""
+    """``timeout_s`` limits the whole call, even one that keeps talking; the connection is closed."""
     stub.answer(answer)
     started_s = time.monotonic()
     with pytest.raises(TransientError, match=r"did not answer within 0\.4 s"):
@@ -399,7 +399,7 @@ def test_call_ends_when_its_time_is_over(stub: MessagesStub, model: AnthropicMod
 def test_call_that_falls_silent_ends_before_its_time(
     stub: MessagesStub, model: AnthropicModel, monkeypatch: pytest.MonkeyPatch, answer: Answer, limit: str
 ) -> None:
-    """Each wait has its own limit; the connection is closed, and another try has what is left of the time."""
+    """Each wait has its own limit. The connection is closed, and another try may use the time that is left."""
     monkeypatch.setattr(silence, limit, 0.4)
     stub.answer(answer)
     with pytest.raises(TransientError, match=r"sent nothing for 0\.4 s"):
@@ -408,7 +408,7 @@ def test_call_that_falls_silent_ends_before_its_time(
 
 
 def test_pings_keep_a_call_from_being_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that thinks for long says nothing else, and the SDK does not tell of them."""
+    """A model that thinks for long sends nothing but pings, which the SDK does not report."""
     monkeypatch.setattr(silence, "PAUSE_S", 1.5)
     first, *rest = (f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in EVENTS)
 
@@ -425,12 +425,12 @@ def test_pings_keep_a_call_from_being_silent(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def calls_since(before: set[threading.Thread]) -> list[threading.Thread]:
-    """The threads of calls that have begun since and are not over."""
+    """The threads of calls that have started since and not ended."""
     return [each for each in threading.enumerate() if each.name == "model-call" and each not in before]
 
 
 def test_stream_that_goes_on_after_its_last_event_is_cut() -> None:
-    """A proxy that only sends pings from then on must not keep a thread and a connection a call."""
+    """A proxy that only sends pings from then on must not keep a thread and a connection for each call."""
     whole = "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in EVENTS).encode()
     gone, before = threading.Event(), set(threading.enumerate())
 
@@ -449,9 +449,9 @@ def test_stream_that_goes_on_after_its_last_event_is_cut() -> None:
 
 
 def test_call_that_cannot_connect_stops_at_once() -> None:
-    """A provider that takes no connection keeps nobody from stopping."""
+    """A provider that accepts no connection does not delay the stop."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
-        for _ in range(2):  # what the kernel takes on its behalf; it lets later ones wait
+        for _ in range(2):  # as many as the kernel accepts on its behalf; later ones wait
             filler = waiting.enter_context(socket.socket())
             filler.setblocking(False)
             filler.connect_ex(full.getsockname())

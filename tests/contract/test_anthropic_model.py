@@ -1,4 +1,4 @@
-"""Claude behind the model port: what goes to the Messages API and what comes back, over real HTTP."""
+"""Claude behind the model port: what is sent to the Messages API and what comes back, over real HTTP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USER = Message(role="user", content="Where is my order?")
 
 @pytest.fixture
 def stub() -> Generator[MessagesStub]:
-    """A provider that says what the test scripts."""
+    """A provider whose answers the test scripts."""
     with messages_stub() as running:
         yield running
 
@@ -41,7 +41,7 @@ def model(stub: MessagesStub) -> AnthropicModel:
 
 
 def asking(*messages: Message, **changes: Any) -> ModelRequest:  # noqa: ANN401 - any field
-    """A request, by default of one question."""
+    """A request, by default with a single question."""
     given: dict[str, Any] = {
         "model": MODEL,
         "system": "Be kind.",
@@ -68,7 +68,7 @@ def a_tool() -> ToolSpec:
 
 
 def test_request_carries_system_tools_history_and_cache_control(stub: MessagesStub, model: AnthropicModel) -> None:
-    """Everything the model needs and nothing else: no metadata of the turn; the key as a bearer token."""
+    """It has everything the model needs and nothing else: no metadata of the turn, and the key as a bearer token."""
     stub.answer(said("Hi"))
     history = (
         USER,
@@ -92,7 +92,7 @@ def test_request_carries_system_tools_history_and_cache_control(stub: MessagesSt
 def test_wide_wave_has_a_breakpoint_where_the_last_request_ended(
     stub: MessagesStub, model: AnthropicModel, calls: int, *, far: bool
 ) -> None:
-    """The provider looks back 20 blocks from one; the request is otherwise the history as it is."""
+    """The provider looks back at most 20 blocks from a breakpoint; the history is otherwise sent unchanged."""
     uses = [tool_use(number, "get_order") for number in range(calls)]
     results = [{"type": "tool_result", "tool_use_id": use["id"], "content": "{}"} for use in uses]
     asked = [{"type": "text", "text": "Where"}, {"type": "text", "text": "are they?"}]
@@ -121,7 +121,7 @@ def test_request_without_system_or_tools_leaves_them_out(
 def test_schema_goes_out_without_what_is_refused_at_its_top(
     stub: MessagesStub, model: AnthropicModel, word: str
 ) -> None:
-    """The provider refuses the request; the arguments are checked against the whole schema all the same."""
+    """The provider would refuse the request; the arguments are still checked against the whole schema."""
 
     def find(args: dict[str, Any]) -> str:
         return str(args)
@@ -141,7 +141,7 @@ def test_schema_goes_out_without_what_is_refused_at_its_top(
 def test_request_of_an_agent_that_thinks_says_how_hard(
     stub: MessagesStub, model: AnthropicModel, think: ThinkLevel
 ) -> None:
-    """The model decides when to think; the level is its effort, and there is room for its thoughts."""
+    """The model decides when to think; the level becomes its effort, and the token limit leaves room for thinking."""
     stub.answer(said("Hi"), said("Hm"))
     model.complete(asking(think=think))
     model.complete(asking(think=think, max_tokens=500))
@@ -153,7 +153,7 @@ def test_request_of_an_agent_that_thinks_says_how_hard(
 
 @pytest.mark.parametrize("piece_chars", [1, 7, 10_000])
 def test_reply_is_what_was_streamed(stub: MessagesStub, model: AnthropicModel, piece_chars: int) -> None:
-    """Blocks come back byte for byte however they were cut, in order, kinds unknown here included."""
+    """Blocks come back in order and byte for byte however they were cut, including those of unknown types."""
     blocks = [
         THINKING,
         {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix"},
@@ -173,13 +173,13 @@ def test_reply_is_what_was_streamed(stub: MessagesStub, model: AnthropicModel, p
     ["end_turn", "max_tokens", "stop_sequence", "pause_turn", "refusal", "model_context_window_exceeded"],
 )
 def test_reply_has_the_providers_stop_reason(stub: MessagesStub, model: AnthropicModel, reason: str) -> None:
-    """Stop reasons are passed on as they are; the turn's rules judge them."""
+    """Stop reasons are passed on unchanged; the turn's rules judge them."""
     stub.answer(said("So", stop_reason=reason))
     assert model.complete(asking()).stop_reason == reason
 
 
 def test_reply_counts_four_classes_of_tokens_and_their_price(stub: MessagesStub, model: AnthropicModel) -> None:
-    """Cumulative counts replace each other; dollars follow from the classes: 2, 10, 2.50 and 0.10 per million."""
+    """Cumulative counts replace each other; dollars follow from four prices: 2, 10, 2.50 and 0.10 per million."""
     usage = {
         "input_tokens": 1_000,
         "cache_creation_input_tokens": 2_000,
@@ -201,7 +201,7 @@ def test_reply_counts_four_classes_of_tokens_and_their_price(stub: MessagesStub,
 def test_reply_of_a_model_without_price_costs_nothing_and_says_so_once(
     stub: MessagesStub, model: AnthropicModel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An unknown model still answers; the log says once that its dollars are not counted."""
+    """A model without a known price still answers; the log says once that its dollars are not counted."""
     stub.answer(said("Hi"), said("Hi"))
     for _ in range(2):
         assert model.complete(asking(model="claude-from-the-future")).usage.dollars == 0
@@ -209,7 +209,7 @@ def test_reply_of_a_model_without_price_costs_nothing_and_says_so_once(
 
 
 def test_text_is_told_as_it_comes(stub: MessagesStub, model: AnthropicModel) -> None:
-    """Each delta of text is told at once, by the thread that asked; thinking and arguments are not."""
+    """Each delta of text is reported at once, in the calling thread; thinking and arguments are not."""
     told: list[tuple[str, int]] = []
 
     def hear(text: str) -> None:
@@ -221,13 +221,13 @@ def test_text_is_told_as_it_comes(stub: MessagesStub, model: AnthropicModel) -> 
 
 
 def test_empty_text_is_not_kept(stub: MessagesStub, model: AnthropicModel) -> None:
-    """The provider may say an empty text but refuses to be told one, which would end the turn at its next step."""
+    """The provider may send an empty text but refuses to receive one, which would end the turn at its next step."""
     stub.answer(Reply(content=[{"type": "text", "text": ""}, tool_use(1, "x")]))
     assert [block["type"] for block in model.complete(asking()).content] == ["tool_use"]
 
 
 def test_connection_is_used_again(stub: MessagesStub, model: AnthropicModel) -> None:
-    """Calls one after the other share a connection: a TLS handshake costs two round trips."""
+    """Successive calls share a connection, because a TLS handshake costs two round trips."""
     stub.answer(said("a"), said("b"))
     model.complete(asking())
     wait_until(lambda: "model-call" not in [thread.name for thread in threading.enumerate()], "the stream's very end")
@@ -236,6 +236,6 @@ def test_connection_is_used_again(stub: MessagesStub, model: AnthropicModel) -> 
 
 
 def test_missing_key_names_the_variable() -> None:
-    """Without a key the turn fails with words that say what to set."""
+    """Without a key the turn fails with a message that says what to set."""
     with pytest.raises(ModelError, match="'claude-sonnet-5-5' needs a key: set ANTHROPIC_API_KEY"):
         MissingKey().complete(asking())

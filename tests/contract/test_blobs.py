@@ -37,13 +37,13 @@ def blobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_blobs_give_back_what_was_put(blobs: BlobStore) -> None:
-    """Bytes come back as they were, empty ones and nested keys included; a second put replaces the first."""
+    """Bytes come back unchanged, even empty ones and under nested keys; a second put replaces the first."""
     for key, data in (("art_1", b"\x00\xff" * 600_000), ("tenant/art_2.txt", b""), ("art_1", b"new")):
         assert blobs.get(blobs.put(key, data)) == data
 
 
 def test_blobs_urls_hold_for_another_store_of_the_same_place(blobs: BlobStore, tmp_path: Path) -> None:
-    """A URL that one process stored is read by another one."""
+    """A URL that one process stored can be read by another."""
     url = blobs.put("art_1", b"x")
     root = url.removesuffix("/art_1")
     assert FsspecBlobs(root).get(url) == b"x"
@@ -60,14 +60,14 @@ def test_blobs_say_that_there_is_nothing(blobs: BlobStore) -> None:
 
 @pytest.mark.parametrize("key", ["", "../up", "/etc/x", "a/../../x", ".hidden", "a//b", "a b", "x\x00"])
 def test_blobs_refuse_keys_that_could_lead_out(blobs: BlobStore, key: str) -> None:
-    """A key is names separated by slashes, and nothing else."""
+    """A key consists of names separated by slashes, and nothing else."""
     with pytest.raises(PermanentError, match="not a blob key"):
         blobs.put(key, b"x")
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "memory:///elsewhere/x", "http://127.0.0.1:1/x", "", "art_1"])
 def test_blobs_refuse_urls_that_are_not_their_own(blobs: BlobStore, url: str) -> None:
-    """A store reads below its own root only."""
+    """A store reads only below its own root."""
     with pytest.raises(PermanentError, match="not an artifact of this store"):
         blobs.get(url)
     with pytest.raises(PermanentError, match="not an artifact of this store"):
@@ -85,21 +85,21 @@ def test_blobs_that_cannot_be_written_are_worth_another_try(tmp_path: Path) -> N
 def test_blobs_of_an_unusable_url_are_a_configuration_error(
     url: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unknown protocol, or one whose package is not installed, names the setting and what is missing."""
+    """For an unknown protocol or a missing package, the message names the setting and what is missing."""
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ConfigError, match=rf"^HARNESS_ARTIFACT_URL=.*{why}"):
         FsspecBlobs(url)
 
 
 def test_blobs_of_an_unusable_url_show_no_password() -> None:
-    """The URL is told without it."""
+    """The message shows the URL without it."""
     with pytest.raises(ConfigError, match=r"^HARNESS_ARTIFACT_URL='nope://bob:\*\*\*@host/dir': "):
         FsspecBlobs("nope://bob:s3cret@host/dir")
 
 
 @pytest.mark.acceptance
 def test_blobs_of_a_bucket_are_shared_with_children(bucket: str) -> None:
-    """A process that was forked opens connections of its own, though its parent had some."""
+    """A forked process opens its own connections, although its parent had some."""
     blobs = FsspecBlobs(bucket)
     url = blobs.put("art_1", b"from the parent")
     child = multiprocessing.get_context("fork").Process(target=lambda: blobs.put("art_2", blobs.get(url)))
@@ -111,7 +111,7 @@ def test_blobs_of_a_bucket_are_shared_with_children(bucket: str) -> None:
 
 @pytest.mark.acceptance
 def test_blobs_of_a_bucket_that_does_not_answer_are_worth_another_try(reach_s3: Callable[[S3], None]) -> None:
-    """Errors of the client's library are transient errors as well."""
+    """Errors of the client library become transient errors, too."""
     reach_s3(S3(url=f"http://{LOOPBACK}:{free_port()}"))
     blobs = FsspecBlobs("s3://bucket")
     with pytest.raises(TransientError, match="the artifact store did not take 'art_1': Could not connect"):
@@ -123,7 +123,7 @@ def test_blobs_of_a_bucket_that_does_not_answer_are_worth_another_try(reach_s3: 
 
 
 def test_blobs_delete_what_was_put(blobs: BlobStore) -> None:
-    """Deleted is gone; deleting again is fine; what is outside of the store is left alone."""
+    """What is deleted is gone, deleting it again is no error, and nothing outside the store is touched."""
     url, other = blobs.put("turn/art_1", b"x"), blobs.put("turn/art_2", b"y")
     blobs.delete(url)
     blobs.delete(url)
@@ -135,7 +135,7 @@ def test_blobs_delete_what_was_put(blobs: BlobStore) -> None:
 
 
 def test_blobs_leave_no_empty_directory(tmp_path: Path) -> None:
-    """The directory of a turn goes with its last file, and comes back; that of the store stays."""
+    """A turn's directory is removed with its last file, and made again when needed; the store's own stays."""
     root = tmp_path / "artifacts"
     blobs = FsspecBlobs(f"file://{root}")
     urls = [blobs.put("turn/art_1", b"x"), blobs.put("turn/art_2", b"y"), blobs.put("art_3", b"z")]
@@ -152,13 +152,13 @@ _Disk: Any = LocalFileSystem
 
 
 class Swept(_Disk):
-    """A disk on which somebody removes the empty directory that was made first, before anything is in it."""
+    """A disk on which another process removes the first directory that is made, while it is still empty."""
 
     protocol = "swept"
     sweeps = True
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Make them, and lose the last one."""
+        """Make the directories, then lose the last one."""
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
         if self.sweeps:
             self.sweeps = False
@@ -166,7 +166,7 @@ class Swept(_Disk):
 
 
 def test_blobs_are_put_although_their_directory_is_removed_meanwhile(tmp_path: Path) -> None:
-    """Whoever deletes the last file of a turn may be quicker than who puts the next one."""
+    """A process that deletes a turn's last file may be faster than the one that puts the next."""
     register: Any = importlib.import_module("fsspec.registry")
     register.register_implementation("swept", Swept, clobber=True)
     blobs = FsspecBlobs(f"swept://{tmp_path}/artifacts")

@@ -25,7 +25,7 @@ Hint = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A sink, and how to read what it carried for a turn: events, and hints as type and data."""
+    """A sink, and how to read what it sent for a turn: events, and hints as type and data."""
 
     sink: EventSink
     of: Callable[[str], list[Event]]
@@ -33,20 +33,20 @@ class Watched:
 
 
 def read_stream(client: RedisClient, turn_id: str) -> list[Event]:
-    """The events of a turn, as a reader of the stream sees them."""
+    """The events of a turn as a reader of the stream sees them."""
     told = [each for each in told_of(client, turn_id) if each[0] is not None]
     return [Event(turn_id=turn_id, seq=seq, type=kind, at=at, data=json.loads(data)) for seq, kind, at, data in told]
 
 
 def read_hints(client: RedisClient, turn_id: str) -> list[Hint]:
-    """The hints of a turn, as a reader of the stream sees them: they have no seq."""
+    """The hints of a turn as a reader of the stream sees them, without a seq."""
     hints = [each for each in told_of(client, turn_id) if each[0] is None]
     assert all(abs(at - time.time()) < 60 for _, _, at, _ in hints)
     return [(kind, json.loads(data)) for _, kind, _, data in hints]
 
 
 def told_of(client: RedisClient, turn_id: str) -> list[Any]:
-    """All that the stream's entries tell of a turn."""
+    """All that the stream's entries contain about a turn."""
     entries = [dict(fields) for _, fields in client.command("XRANGE", EVENT_STREAM, "-", "+")]
     return [each for entry in entries if entry["turn"] == turn_id for each in json.loads(entry["told"])]
 
@@ -61,7 +61,7 @@ def client(valkey_url: str) -> Iterator[RedisClient]:
 
 @pytest.fixture
 def watched(client: RedisClient) -> Watched:
-    """The sink and what reads from its stream."""
+    """The sink and the readers of its stream."""
     return Watched(
         RedisEvents(client), lambda turn_id: read_stream(client, turn_id), lambda turn_id: read_hints(client, turn_id)
     )
@@ -77,7 +77,7 @@ def events_of(turn_id: str, count: int) -> list[Event]:
 
 
 def test_events_arrive_whole_and_in_order(watched: Watched) -> None:
-    """Every field comes out as it went in, times to the microsecond, batches one after the other."""
+    """Every field comes out unchanged, times to the microsecond, and batches one after the other."""
     turn_id = new_turn_id()
     events = events_of(turn_id, 5)
     watched.sink.send(events[:3])
@@ -87,7 +87,7 @@ def test_events_arrive_whole_and_in_order(watched: Watched) -> None:
 
 
 def test_events_of_one_commit_arrive_each_under_its_turn(watched: Watched) -> None:
-    """A turn that asks agents tells of the turns that it makes in the commit that makes them."""
+    """The commit in which a turn asks agents also contains the first events of the turns that it creates."""
     asking, first, second = (new_turn_id() for _ in range(3))
     events = [*events_of(asking, 2), *events_of(first, 1), *events_of(second, 1)]
     watched.sink.send(events)
@@ -95,7 +95,7 @@ def test_events_of_one_commit_arrive_each_under_its_turn(watched: Watched) -> No
 
 
 def test_hints_arrive_beside_events_and_count_for_none(watched: Watched) -> None:
-    """A hint has no seq and takes none: events before and after it are as without it."""
+    """A hint has no seq and uses none up: the events around it are as they would be without it."""
     turn_id = new_turn_id()
     events = events_of(turn_id, 2)
     hints: list[Hint] = [("model.delta", {"step": 0, "text": 'é "\n'}), ("model.delta", {"step": 0, "text": "b"})]
@@ -108,7 +108,7 @@ def test_hints_arrive_beside_events_and_count_for_none(watched: Watched) -> None
 
 
 def test_hints_are_lost_without_raising_and_then_spared(caplog: pytest.LogCaptureFixture) -> None:
-    """A Redis that is away slows a model's text once, not at every piece; events are still tried."""
+    """An unreachable Redis delays a model's text once, not at every piece; events are still tried."""
     now_s = [0.0]
     sink = RedisEvents(RedisClient(f"redis://127.0.0.1:{free_port()}/0"), clock=lambda: now_s[0])
     for _ in range(3):
@@ -120,7 +120,7 @@ def test_hints_are_lost_without_raising_and_then_spared(caplog: pytest.LogCaptur
 
 
 def test_stream_is_bounded_and_expires(client: RedisClient) -> None:
-    """Redis does not fill up with events nobody reads, and no key stays for ever."""
+    """Redis does not fill up with events that nobody reads, and every key expires."""
     sink = RedisEvents(client)
     event = events_of(new_turn_id(), 1)
     for _ in range(KEPT_ENTRIES + KEPT_ENTRIES // 5):
@@ -131,7 +131,7 @@ def test_stream_is_bounded_and_expires(client: RedisClient) -> None:
 
 
 def test_events_are_lost_without_raising_when_redis_is_away(caplog: pytest.LogCaptureFixture) -> None:
-    """A committed turn does not fail because nobody can watch: the loss is logged."""
+    """A committed turn does not fail because it cannot be watched; the loss is logged."""
     sink = RedisEvents(RedisClient(f"redis://127.0.0.1:{free_port()}/0"))
     with caplog.at_level(logging.WARNING):
         sink.send(events_of("some-turn", 2))
@@ -141,7 +141,7 @@ def test_events_are_lost_without_raising_when_redis_is_away(caplog: pytest.LogCa
 def test_events_are_lost_without_raising_when_the_stream_is_broken(
     valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error that Redis itself reports is a loss too."""
+    """An error that Redis itself reports is logged as a loss, too."""
     client = RedisClient(valkey_url.rsplit("/", 1)[0] + "/9")
     sink = RedisEvents(client)
     client.command("SET", EVENT_STREAM, "not a stream", "EX", 60)
@@ -156,7 +156,7 @@ def test_events_are_lost_without_raising_when_the_stream_is_broken(
 def test_events_that_json_cannot_hold_are_lost_without_raising(
     client: RedisClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bug elsewhere in the data of an event does not fail the turn."""
+    """Invalid data in an event, caused by a bug elsewhere, does not fail the turn."""
     sink = RedisEvents(client)
     sink.send([Event(turn_id="some-turn", seq=1, type="tool.completed", at=0.0, data={"bad": object()})])
     assert "1 live events of turn some-turn were lost" in caplog.text

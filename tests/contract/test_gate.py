@@ -36,7 +36,7 @@ GateFactory = Callable[[float], Gate]
 LONG_TTL_S = 60.0
 SHORT_TTL_S = 0.3
 STEADY_TTL_S = 3.0
-"""Longer than a slow machine takes from one beat to the next question."""
+"""Longer than a slow machine takes from one heartbeat to the next question."""
 
 
 @pytest.fixture(params=["memory", "valkey"])
@@ -52,19 +52,19 @@ def make_gate(request: pytest.FixtureRequest) -> Iterator[GateFactory]:
 
 @pytest.fixture
 def gate(make_gate: GateFactory) -> Gate:
-    """A gate whose reads stay alive without beats."""
+    """A gate whose reads stay alive without heartbeats."""
     return make_gate(LONG_TTL_S)
 
 
 @pytest.fixture
 def hasty_gate(make_gate: GateFactory) -> Gate:
-    """A gate whose reads are lost when they do not beat for a moment."""
+    """A gate whose reads are lost after a moment without a heartbeat."""
     return make_gate(SHORT_TTL_S)
 
 
 @pytest.fixture
 def steady_gate(make_gate: GateFactory) -> Gate:
-    """A gate whose reads are lost when they do not beat, and kept by those who beat now and then."""
+    """A gate whose reads are lost without heartbeats, but stay alive with occasional ones."""
     return make_gate(STEADY_TTL_S)
 
 
@@ -72,14 +72,14 @@ def steady_gate(make_gate: GateFactory) -> Gate:
 
 
 def test_raise_lets_only_the_highest_fence_in(gate: Gate) -> None:
-    """A fence is let in when no higher one has been; the same one may come twice."""
+    """A fence is let in if no higher one came before; the same one may come twice."""
     turn_id = new_turn_id()
     assert [gate.raise_fence(turn_id, fence) for fence in (2, 2, 1, 3, 2)] == [True, True, False, True, False]
 
 
 @pytest.mark.parametrize("remaining_ms", [2**63, 10**303], ids=["2^63", "10^303"])
 def test_open_takes_any_time(gate: Gate, remaining_ms: int) -> None:
-    """A budget may be for longer than a server counts."""
+    """A budget may allow more time than the server can count."""
     turn_id = opened(gate, a_pass(remaining_ms=remaining_ms))
     assert admit(gate, turn_id) is Admission.OK
 
@@ -96,7 +96,7 @@ def test_raise_by_a_higher_fence_reopens(gate: Gate) -> None:
 
 
 def test_raise_reopening_leaves_closed_calls_closed(gate: Gate) -> None:
-    """Reopening is for new attempts: one that was given up stays given up."""
+    """Reopening is for new attempts: an attempt that was given up stays given up."""
     turn_id = running(gate)
     state(gate, turn_id, close=True)
     gate.close(turn_id, 1)
@@ -106,7 +106,7 @@ def test_raise_reopening_leaves_closed_calls_closed(gate: Gate) -> None:
 
 
 def test_open_without_gate_is_refused(gate: Gate) -> None:
-    """Only raise makes a gate: a coordinator stopped since its claim must not start a read after a flush."""
+    """Only raising makes a gate: a coordinator that was stopped since its claim must not start a read after a flush."""
     turn_id = new_turn_id()
     assert not gate.open(turn_id, 1, [a_pass()])
     assert admit(gate, turn_id) is Admission.CLOSED
@@ -142,7 +142,7 @@ def test_settle_by_a_lower_fence_learns_and_changes_nothing(gate: Gate) -> None:
 
 
 def test_a_higher_fence_is_remembered_by_whatever_brings_it(gate: Gate) -> None:
-    """After a flush a zombie may have made the gate anew; who closes it with a higher fence shuts it out for good."""
+    """After a flush a zombie may have made a new gate; closing that with a higher fence shuts it out for good."""
     turn_id = opened(gate, fence=1)
     gate.close(turn_id, 5)
     assert not gate.raise_fence(turn_id, 4)
@@ -150,7 +150,7 @@ def test_a_higher_fence_is_remembered_by_whatever_brings_it(gate: Gate) -> None:
 
 
 def test_close_of_a_turn_that_is_over_lets_nothing_in_and_repeats_be(gate: Gate) -> None:
-    """What was given and came back is forgotten: what had not completed is late, and a repeat of what had is not."""
+    """Tickets and results are forgotten; a run that had not completed is late, a repeated completion is accepted."""
     turn_id = opened(gate, a_pass("0.0"), a_pass("0.1"), a_pass("0.2"))
     runs = [a_run(turn_id, "0.0"), a_run(turn_id, "0.1")]
     assert [admit(gate, turn_id, run.call_id) for run in runs] == [Admission.OK, Admission.OK]
@@ -167,7 +167,7 @@ def test_close_of_a_turn_that_is_over_lets_nothing_in_and_repeats_be(gate: Gate)
 
 
 def test_admit_gives_the_ticket_and_the_shorter_time(gate: Gate) -> None:
-    """A read may run for its own cap or the rest of the turn, whichever is shorter, and learns what to run."""
+    """A read may run for its own cap or the rest of the turn, whichever is shorter; the ticket says what to run."""
     turn_id = opened(gate, a_pass("0.0", ticket='{"tool": "é"}'), a_pass("0.1", remaining_ms=10_000))
     capped = gate.admit(turn_id, "0.0", 1, 5_000, RUNNER)
     assert (capped.answer, capped.ticket) == (Admission.OK, '{"tool": "é"}')
@@ -203,21 +203,21 @@ def test_admit_is_granted_to_one_of_many_at_once(gate: Gate) -> None:
 
 
 def test_admit_of_a_completed_read_is_done(gate: Gate) -> None:
-    """A redelivered message of a read that has completed has nothing to do."""
+    """A redelivered message for a read that has completed has nothing to do."""
     turn_id = running(gate)
     gate.complete(a_run(turn_id), "x")
     assert admit(gate, turn_id) is Admission.DONE
 
 
 def test_admit_of_a_lost_run_says_so(gate: Gate) -> None:
-    """A redelivered message learns that the run before it has died; it does not take its place."""
+    """A redelivered message is told that the earlier run has died, and does not take its place."""
     turn_id = running(gate)
     gate.lose(a_run(turn_id))
     assert admit(gate, turn_id, runner="host/2") is Admission.LOST
 
 
 def test_admit_of_a_silent_run_says_lost(hasty_gate: Gate) -> None:
-    """A run that has not beaten for the lease's time is presumed dead."""
+    """A run without a heartbeat for the length of the lease is presumed dead."""
     turn_id = running(hasty_gate)
     wait_until(lambda: admit(hasty_gate, turn_id, runner="host/2") is Admission.LOST, "the silent run to be lost")
 
@@ -242,7 +242,7 @@ def test_admits_write_refuses_a_superseded_attempt(gate: Gate, attempt: int, adm
 
 
 def test_admits_write_only_minds_a_gate_that_is_there(gate: Gate) -> None:
-    """SQL decides over writes: a flushed gate refuses none, a closed one all."""
+    """SQL decides about writes: a flushed gate refuses none of them, a closed one all."""
     assert gate.admits_write(new_turn_id(), READ, 1)
     turn_id = opened(gate)
     assert gate.admits_write(turn_id, "0.9", 1)
@@ -254,7 +254,7 @@ def test_admits_write_only_minds_a_gate_that_is_there(gate: Gate) -> None:
 
 
 def test_a_higher_attempt_supersedes(gate: Gate) -> None:
-    """When a read is run again the earlier run can no longer complete, and is known no more."""
+    """Once a read is run again, the earlier run can no longer complete and is forgotten."""
     turn_id = running(gate)
     gate.open(turn_id, 1, [a_pass(attempt=2, ticket="again")])
     assert not gate.complete(a_run(turn_id), "late")
@@ -264,7 +264,7 @@ def test_a_higher_attempt_supersedes(gate: Gate) -> None:
 
 
 def test_a_higher_attempt_starts_without_a_completion(gate: Gate) -> None:
-    """What an earlier attempt said is not the later one's."""
+    """The result of an earlier attempt is not that of the later one."""
     turn_id = running(gate)
     gate.complete(a_run(turn_id), "old")
     gate.open(turn_id, 1, [a_pass(attempt=2)])
@@ -274,7 +274,7 @@ def test_a_higher_attempt_starts_without_a_completion(gate: Gate) -> None:
 
 @pytest.mark.parametrize("attempt", [1, 2])
 def test_opening_a_known_attempt_again_leaves_it_alone(gate: Gate, attempt: int) -> None:
-    """Sending a call again never disturbs the run that a first message has started."""
+    """Sending a call again never disturbs the run that the first message started."""
     turn_id = running(gate, a_pass(attempt=2))
     assert gate.open(turn_id, 1, [a_pass(attempt=attempt, remaining_ms=-1)])
     assert state(gate, turn_id, attempt=2) is ReadState.LIVE
@@ -283,7 +283,7 @@ def test_opening_a_known_attempt_again_leaves_it_alone(gate: Gate, attempt: int)
 
 @pytest.mark.parametrize("attempt", [1, 2])
 def test_another_call_by_a_known_name_begins_anew(gate: Gate, attempt: int) -> None:
-    """The journal was set back and the model asked anew: what it asked before gives no answer to that."""
+    """If the journal was restored and the model asked again, results of its earlier calls do not answer new ones."""
     turn_id = running(gate, a_pass(attempt=2, ticket="old"))
     assert gate.complete(a_run(turn_id, attempt=2), "old")
     anew = [asked(READ, attempt, "toolu_2")]
@@ -298,7 +298,7 @@ def test_another_call_by_a_known_name_begins_anew(gate: Gate, attempt: int) -> N
 
 @pytest.mark.parametrize("completion", ["", "{}", '{"é": "\\u0000 \\"]"}', "\ud800", "x" * 1_000_000])
 def test_a_completion_is_settled_as_it_was_given(gate: Gate, completion: str) -> None:
-    """Settling gives the completion verbatim, who ran it, and when, in seconds since the epoch to the microsecond."""
+    """Settling returns the completion verbatim, who ran it, and when: seconds since the epoch, to the microsecond."""
     before = time.time()
     turn_id = running(gate)
     assert gate.complete(a_run(turn_id), completion)
@@ -310,7 +310,7 @@ def test_a_completion_is_settled_as_it_was_given(gate: Gate, completion: str) ->
 
 
 def test_a_completion_outlives_the_gate(gate: Gate) -> None:
-    """What was accepted before the end is in the result, although the gate is closed."""
+    """A completion that was accepted before the end is reported even though the gate is closed."""
     turn_id = running(gate)
     gate.complete(a_run(turn_id), "x")
     gate.close(turn_id, 1)
@@ -319,7 +319,7 @@ def test_a_completion_outlives_the_gate(gate: Gate) -> None:
 
 
 def test_complete_may_be_said_again(gate: Gate) -> None:
-    """A run that did not hear the answer asks again; it cannot change what it said, even after the end."""
+    """A run that missed the answer may complete again, even after the end, but cannot change its result."""
     turn_id = running(gate)
     assert gate.complete(a_run(turn_id), "x")
     gate.close(turn_id, 1)
@@ -329,7 +329,7 @@ def test_complete_may_be_said_again(gate: Gate) -> None:
 
 
 def test_complete_by_another_run_is_refused(gate: Gate) -> None:
-    """Only the run that was admitted completes: no other process, no other attempt, and nobody before admission."""
+    """Only the admitted run can complete: no other process, no other attempt, and none before admission."""
     turn_id = opened(gate)
     assert not gate.complete(a_run(turn_id), "x")
     admit(gate, turn_id)
@@ -348,7 +348,7 @@ def test_complete_through_a_closed_gate_is_refused(gate: Gate) -> None:
 
 
 def test_complete_past_its_own_cap_is_refused(gate: Gate) -> None:
-    """A read's own cap counts from its admission and is a deadline like the turn's."""
+    """A read's own cap counts from its admission, and is a deadline like the turn's."""
     turn_id = opened(gate)
     assert gate.admit(turn_id, READ, 1, 20, RUNNER).answer is Admission.OK
     wait_until(lambda: beaten(gate, turn_id) is ReadState.EXPIRED, "the read's own cap to pass")
@@ -356,7 +356,7 @@ def test_complete_past_its_own_cap_is_refused(gate: Gate) -> None:
 
 
 def test_complete_past_the_deadline_is_refused_before_anyone_settles(gate: Gate) -> None:
-    """The deadline itself closes: what comes later is late, whoever looked."""
+    """The deadline itself closes the read: what comes after it is late, even if nobody has settled."""
     turn_id = opened(gate)
     assert gate.admit(turn_id, READ, 1, -1, RUNNER).answer is Admission.OK
     assert not gate.complete(a_run(turn_id), "x")
@@ -366,7 +366,7 @@ def test_complete_past_the_deadline_is_refused_before_anyone_settles(gate: Gate)
 
 
 def test_settle_says_how_long_a_live_read_is_believed(gate: Gate) -> None:
-    """Until its lease is over, counted from its last beat; of another read nothing is said."""
+    """It is believed until its lease expires, counted from its last heartbeat; other reads get no such time."""
     turn_id = running(gate)
     lease_s = settle(gate, turn_id).lease_s
     assert lease_s is not None
@@ -376,7 +376,7 @@ def test_settle_says_how_long_a_live_read_is_believed(gate: Gate) -> None:
 
 
 def test_settle_tells_each_read_in_the_order_asked(gate: Gate) -> None:
-    """One question, one atomic answer for every read."""
+    """One question gets one atomic answer about all reads."""
     turn_id = running(gate, a_pass("0.0"), a_pass("0.1"), a_pass("0.2"))
     gate.open(turn_id, 1, [a_pass("0.3"), a_pass("0.4", remaining_ms=-1)])
     gate.complete(a_run(turn_id, "0.1"), "x")
@@ -394,7 +394,7 @@ def test_settle_tells_each_read_in_the_order_asked(gate: Gate) -> None:
 
 
 def test_settle_of_an_attempt_not_opened_yet_says_unadmitted(gate: Gate) -> None:
-    """Who settles between the commit of a higher attempt and its opening sends it again, and counts nothing lost."""
+    """If settled between the commit of a higher attempt and its opening, it is sent again and not counted as lost."""
     turn_id = running(gate)
     gate.lose(a_run(turn_id))
     assert state(gate, turn_id, attempt=1) is ReadState.LOST
@@ -404,7 +404,7 @@ def test_settle_of_an_attempt_not_opened_yet_says_unadmitted(gate: Gate) -> None
 
 
 def test_settle_of_a_call_not_opened_yet_says_unadmitted(gate: Gate) -> None:
-    """The turn's first gate has known every call: one that it does not know was never opened."""
+    """The turn's first gate knows every call, so one that it does not know was never opened."""
     turn_id = new_turn_id()
     gate.raise_fence(turn_id, 1)
     gate.raise_fence(turn_id, 2)
@@ -412,14 +412,14 @@ def test_settle_of_a_call_not_opened_yet_says_unadmitted(gate: Gate) -> None:
 
 
 def test_settle_in_a_gate_made_anew_says_gone(gate: Gate) -> None:
-    """A gate made by a later visit may stand for one that was flushed: what it does not know may have run."""
+    """A gate made by a later visit may replace one that was flushed, so a call that it does not know may have run."""
     turn_id = new_turn_id()
     gate.raise_fence(turn_id, 2)
     assert state(gate, turn_id, fence=2) is ReadState.GONE
 
 
 def test_settle_in_a_gate_made_anew_by_the_first_visit_says_gone(gate: Gate) -> None:
-    """The first visit stood still; others opened their calls in a gate that was flushed; then it makes one anew."""
+    """The first visit stalled, others opened calls in a gate that was flushed, and then the first makes a new one."""
     turn_id = new_turn_id()
     gate.raise_fence(turn_id, 1)
     gate.raise_fence(turn_id, 5)
@@ -427,7 +427,7 @@ def test_settle_in_a_gate_made_anew_by_the_first_visit_says_gone(gate: Gate) -> 
 
 
 def test_settle_after_a_close_by_a_skipped_fence_says_gone(gate: Gate) -> None:
-    """It was let into a gate that was flushed, and may have opened calls there."""
+    """The skipped fence was let into a gate that was flushed since, and may have opened calls there."""
     turn_id = new_turn_id()
     gate.raise_fence(turn_id, 1)
     gate.close(turn_id, 2)
@@ -436,7 +436,7 @@ def test_settle_after_a_close_by_a_skipped_fence_says_gone(gate: Gate) -> None:
 
 
 def test_a_fence_that_was_not_let_in_opens_and_settles_nothing(gate: Gate) -> None:
-    """It was let into a gate that was flushed; this one was made anew by a zombie below it."""
+    """The fence was let into a gate that was flushed; the present one was made by a zombie with a lower fence."""
     turn_id = new_turn_id()
     gate.raise_fence(turn_id, 1)
     assert not gate.open(turn_id, 2, [a_pass()])
@@ -445,19 +445,19 @@ def test_a_fence_that_was_not_let_in_opens_and_settles_nothing(gate: Gate) -> No
 
 
 def test_settle_without_gate_says_gone(gate: Gate) -> None:
-    """After a flush nothing is known, and settling makes nothing anew."""
+    """After a flush nothing is known, and settling does not make a new gate."""
     turn_id = new_turn_id()
     assert state(gate, turn_id, close=True) is ReadState.GONE
     assert not gate.open(turn_id, 1, [a_pass()])
 
 
 def test_settle_of_nothing_is_nothing(gate: Gate) -> None:
-    """A turn without reads may be settled."""
+    """A turn without reads can be settled."""
     assert gate.settle(opened(gate), 1, [], close=True) == []
 
 
 def test_settle_closes_what_it_reports_as_lost(gate: Gate) -> None:
-    """A run reported as lost is not accepted afterwards: its call may be run again."""
+    """A run reported as lost is refused afterwards, because its call may be run again."""
     turn_id = running(gate)
     gate.lose(a_run(turn_id))
     assert state(gate, turn_id) is ReadState.LOST
@@ -466,7 +466,7 @@ def test_settle_closes_what_it_reports_as_lost(gate: Gate) -> None:
 
 
 def test_settle_leaves_live_and_unadmitted_reads_open(gate: Gate) -> None:
-    """Looking disturbs nobody who is in time."""
+    """Looking does not disturb reads that are in time."""
     turn_id = running(gate, a_pass(READ))
     gate.open(turn_id, 1, [a_pass("0.1")])
     gate.settle(turn_id, 1, [asked(READ), asked("0.1")], close=False)
@@ -475,7 +475,7 @@ def test_settle_leaves_live_and_unadmitted_reads_open(gate: Gate) -> None:
 
 
 def test_settle_with_close_reports_as_found_and_closes(gate: Gate) -> None:
-    """The end of a turn: what is not completed now never will be."""
+    """This is the end of a turn: a read that has not completed by now never will."""
     turn_id = running(gate, a_pass(READ))
     gate.open(turn_id, 1, [a_pass("0.1")])
     found = gate.settle(turn_id, 1, [asked(READ), asked("0.1")], close=True)
@@ -487,7 +487,7 @@ def test_settle_with_close_reports_as_found_and_closes(gate: Gate) -> None:
 
 
 def test_settle_says_expired_of_a_closed_read_that_had_its_time(gate: Gate) -> None:
-    """Closed early means run again, alive at the deadline means timeout: the deadline wins."""
+    """A read closed early may run again, one alive at its deadline timed out; if both apply, the deadline wins."""
     turn_id = opened(gate)
     gate.admit(turn_id, READ, 1, 20, RUNNER)
     state(gate, turn_id, close=True)
@@ -497,7 +497,7 @@ def test_settle_says_expired_of_a_closed_read_that_had_its_time(gate: Gate) -> N
 
 
 def test_settle_says_lost_of_a_read_that_died_before_its_deadline(gate: Gate) -> None:
-    """Nobody looked until its time was over: it did not have its time, and may run again."""
+    """Although nobody looked before the deadline, it did not use its whole time, and may run again."""
     turn_id = opened(gate)
     assert gate.admit(turn_id, READ, 1, 20, RUNNER).answer is Admission.OK
     gate.lose(a_run(turn_id))
@@ -507,7 +507,7 @@ def test_settle_says_lost_of_a_read_that_died_before_its_deadline(gate: Gate) ->
 
 
 def test_settle_waits_for_a_read_that_may_have_had_its_time(hasty_gate: Gate) -> None:
-    """Past its deadline and not heard of since: alive until its beat is old, then lost."""
+    """Past its deadline, a silent read counts as alive until its last heartbeat is too old, and then as lost."""
     turn_id = opened(hasty_gate)
     assert hasty_gate.admit(turn_id, READ, 1, 1, RUNNER).answer is Admission.OK
     wait_until(lambda: admit(hasty_gate, turn_id) is Admission.CLOSED, "its deadline to pass")
@@ -516,7 +516,7 @@ def test_settle_waits_for_a_read_that_may_have_had_its_time(hasty_gate: Gate) ->
 
 
 def test_settle_and_complete_agree_whoever_is_first(gate: Gate) -> None:
-    """A completion that was told True is in the settlement; one that came after it was told False."""
+    """A completion that got ``True`` is in the settlement; one that came after the settlement got ``False``."""
     barrier = Barrier(2)
 
     def finish(turn_id: str) -> bool:
@@ -538,7 +538,7 @@ def test_settle_and_complete_agree_whoever_is_first(gate: Gate) -> None:
 
 
 def test_beats_keep_a_run_alive_and_silence_loses_it(steady_gate: Gate) -> None:
-    """Of two runs, in turns of their own, the one that beats lives when the silent one is lost."""
+    """Of two runs in different turns, the one with heartbeats is still alive when the silent one is lost."""
     beating, silent = running(steady_gate), running(steady_gate)
 
     def silent_is_lost() -> bool:
@@ -550,7 +550,7 @@ def test_beats_keep_a_run_alive_and_silence_loses_it(steady_gate: Gate) -> None:
 
 
 def test_beats_of_several_turns_go_together(steady_gate: Gate) -> None:
-    """A worker beats for all it runs at once, whatever turns they belong to."""
+    """A worker sends one heartbeat for all its runs, whatever turns they belong to."""
     turns = [running(steady_gate, a_pass("0.0"), a_pass("0.1")) for _ in range(3)]
     silent = running(steady_gate)
     runs = [a_run(turn_id, call_id) for turn_id in turns for call_id in ("0.0", "0.1")]
@@ -567,7 +567,7 @@ def test_beats_of_several_turns_go_together(steady_gate: Gate) -> None:
 
 @pytest.mark.parametrize("impostor", [{"runner": "host/2"}, {"attempt": 2}, {"call_id": "0.9"}])
 def test_beats_of_another_run_do_not_count(hasty_gate: Gate, impostor: dict[str, str]) -> None:
-    """Only the run that was admitted keeps itself alive."""
+    """Only heartbeats of the admitted run keep it alive."""
     turn_id = running(hasty_gate)
 
     def lost() -> bool:
@@ -578,7 +578,7 @@ def test_beats_of_another_run_do_not_count(hasty_gate: Gate, impostor: dict[str,
 
 
 def test_a_beat_does_not_bring_back_the_dead(gate: Gate) -> None:
-    """A beat that was under way when its process died does not undo that."""
+    """A heartbeat that was under way when its process died does not revive the run."""
     turn_id = running(gate)
     gate.lose(a_run(turn_id))
     gate.beat([a_run(turn_id)])
@@ -587,7 +587,7 @@ def test_a_beat_does_not_bring_back_the_dead(gate: Gate) -> None:
 
 @pytest.mark.parametrize("other", [{"runner": "host/2"}, {"attempt": 2}, {"call_id": "0.9"}])
 def test_lose_only_touches_its_own_run(gate: Gate, other: dict[str, str]) -> None:
-    """Another process's death is not this run's."""
+    """The death of another process does not affect this run."""
     turn_id = running(gate)
     gate.lose(a_run(turn_id, **other))  # pyright: ignore[reportArgumentType]
     gate.lose(a_run(new_turn_id()))
@@ -595,7 +595,7 @@ def test_lose_only_touches_its_own_run(gate: Gate, other: dict[str, str]) -> Non
 
 
 def test_lose_leaves_a_completion_alone(gate: Gate) -> None:
-    """A process may die when its read has completed."""
+    """A process may die after its read has completed."""
     turn_id = running(gate)
     gate.complete(a_run(turn_id), "x")
     gate.lose(a_run(turn_id))
@@ -603,7 +603,7 @@ def test_lose_leaves_a_completion_alone(gate: Gate) -> None:
 
 
 def test_read_that_waited_goes_on_while_it_is_admitted(gate: Gate) -> None:
-    """A read that was admitted may still begin after a wait; another's, a superseded or a closed one may not."""
+    """An admitted read may still start after a wait; one of another process, a superseded or a closed one may not."""
     turn_id = running(gate)
     assert gate.goes_on(a_run(turn_id))
     assert not gate.goes_on(a_run(turn_id, runner="host/2"))
@@ -616,7 +616,7 @@ def test_read_that_waited_goes_on_while_it_is_admitted(gate: Gate) -> None:
 
 
 def test_read_that_waited_too_long_does_not_go_on(gate: Gate) -> None:
-    """Settled as a whole, or past its deadline."""
+    """It may not start once its turn was closed, or once its deadline has passed."""
     turn_id = running(gate)
     settle(gate, turn_id, close=True)
     assert not gate.goes_on(a_run(turn_id))

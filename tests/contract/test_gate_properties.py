@@ -1,4 +1,4 @@
-"""Random histories: both gates give equal answers, and its promises hold over every one of them."""
+"""Random histories: both gates give equal answers, and a gate's promises hold over every history."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ runs = st.builds(a_run, st.just("?"), call_ids, attempts, runners)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation on a turn's gate; ``flush`` loses it."""
+    """One operation on a turn's gate; ``flush`` deletes the gate."""
 
     name: str
     arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def on(self, gate: Gate, turn_id: str) -> Any:  # noqa: ANN401 - whatever the operation replies
-        """Do it to the gate of ``turn_id``."""
+        """Perform the step on the gate of ``turn_id``."""
         operation: Callable[..., Any] = getattr(gate, self.name)
         if self.name in ("complete", "lose", "goes_on"):
             run, *rest = self.arguments
@@ -49,12 +49,12 @@ class Step:
 
 
 def step(name: str, *arguments: st.SearchStrategy[Any], **keywords: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
-    """A step with random arguments."""
+    """Draw a step with random arguments."""
     return st.builds(Step, st.just(name), st.tuples(*arguments), st.fixed_dictionaries(keywords))
 
 
 def histories(uses: st.SearchStrategy[str]) -> st.SearchStrategy[list[Step]]:
-    """Random operations on a gate; calls by one name are as many as there are of the model's ids of them."""
+    """Draw random operations on a gate; calls of the same name are distinct if the model's ids for them are."""
     reads = st.lists(st.builds(asked, call_ids, attempts, uses), max_size=3)
     passes = st.lists(st.builds(a_pass, call_ids, attempts, times_ms, st.sampled_from(["", "t"]), uses), max_size=3)
     steps = st.one_of(
@@ -85,7 +85,7 @@ def client(valkey_url: str) -> Iterator[RedisClient]:
 
 
 def comparable(reply: Any) -> Any:  # noqa: ANN401 - whatever an operation replies
-    """The reply without what two clocks may see differently."""
+    """The reply without what depends on the clock, on which two gates may differ."""
     match reply:
         case Admitted():
             return replace(reply, remaining_ms=int(reply.remaining_ms > 0))
@@ -101,7 +101,7 @@ def comparable(reply: Any) -> Any:  # noqa: ANN401 - whatever an operation repli
 @settings(max_examples=200)
 @given(history=histories(st.sampled_from(["toolu_1", "toolu_1", "toolu_2"])))
 def test_gates_give_equal_answers(client: RedisClient, history: list[Step]) -> None:
-    """The gate in memory is the gate on Valkey, as far as anyone can tell; and every key expires, always."""
+    """The gate in memory cannot be told from the gate on Valkey; and every key always has a TTL."""
     real: Gate = RedisGate(client, lease_ttl_s=TTL_S)
     fake: Gate = MemoryGate(lease_ttl_s=TTL_S)
     turn_id = new_turn_id()
@@ -119,7 +119,7 @@ def test_gates_give_equal_answers(client: RedisClient, history: list[Step]) -> N
 
 @dataclass(slots=True)
 class Promises:
-    """Watches a history from outside and fails it when a promise is broken."""
+    """Watches a history from outside, and fails if a promise is broken."""
 
     admitted: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     accepted: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
@@ -127,7 +127,7 @@ class Promises:
     is_open: bool = False
 
     def watch(self, one: Step, reply: Any) -> None:  # noqa: ANN401 - whatever the operation replied
-        """Take notice of a step and its reply."""
+        """Check a step and its reply against those before."""
         match one.name:
             case "raise_fence":
                 fence: int = one.arguments[0]
@@ -174,7 +174,7 @@ class Promises:
 @settings(max_examples=150)
 @given(history=histories(st.just("toolu_1")))
 def test_gate_keeps_its_promises(client: RedisClient, kind: str, history: list[Step]) -> None:
-    """At most one run an attempt; a completion never changes; nothing starts or completes through a closed gate."""
+    """An attempt has at most one run, a completion never changes, nothing starts or completes in a closed gate."""
     gate: Gate = MemoryGate(lease_ttl_s=TTL_S) if kind == "memory" else RedisGate(client, lease_ttl_s=TTL_S)
     turn_id, promises = new_turn_id(), Promises()
     for one in history:

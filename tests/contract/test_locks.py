@@ -20,7 +20,7 @@ from tests.contract.gate_kit import a_run, new_turn_id
 LONG_TTL_S = 60.0
 SHORT_TTL_S = 0.3
 STEADY_TTL_S = 3.0
-"""Longer than a slow machine takes from one beat to the next question."""
+"""Longer than a slow machine takes from one heartbeat to the next question."""
 KEEP_S = 10.0
 
 LocksFactory: TypeAlias = Callable[[float], Locks]
@@ -29,7 +29,7 @@ numbers = count()
 
 @pytest.fixture(params=["memory", "valkey"])
 def make_locks(request: pytest.FixtureRequest) -> Iterator[LocksFactory]:
-    """Makes locks with a given lease TTL in seconds; no key may be left without a lifetime."""
+    """Makes locks with a given lease TTL in seconds, and checks that no key is left without a TTL."""
     if request.param == "memory":
         yield lambda ttl_s: MemoryLocks(lease_ttl_s=ttl_s)
         return
@@ -41,22 +41,22 @@ def make_locks(request: pytest.FixtureRequest) -> Iterator[LocksFactory]:
 
 @pytest.fixture
 def locks(make_locks: LocksFactory) -> Locks:
-    """Locks whose holders stay alive without beats."""
+    """Locks whose holders stay alive without heartbeats."""
     return make_locks(LONG_TTL_S)
 
 
 def a_lock(tenant: str = "t") -> LockName:
-    """A lock nobody has used."""
+    """The name of a lock that no other test uses."""
     return LockName(tenant=tenant, name=f"order:{new_turn_id()} ö{next(numbers)}")
 
 
 def somebody() -> RunningCall:
-    """A call of a turn of its own, in a process of its own."""
+    """A call in a new turn and a new process."""
     return a_run(new_turn_id(), runner=f"host/{next(numbers)}")
 
 
 def test_take_lets_one_hold_it(locks: Locks) -> None:
-    """Another call waits until it is given back."""
+    """Another call waits until the lock is released."""
     lock, first, second = a_lock(), somebody(), somebody()
     assert locks.take(lock, first, KEEP_S) is not None
     assert locks.take(lock, second, KEEP_S) is None
@@ -65,7 +65,7 @@ def test_take_lets_one_hold_it(locks: Locks) -> None:
 
 
 def test_take_by_one_of_many_at_once(locks: Locks) -> None:
-    """However many ask together."""
+    """Only one gets the lock, however many ask at the same time."""
     lock, callers = a_lock(), [somebody() for _ in range(8)]
     with ThreadPoolExecutor(len(callers)) as pool:
         fences = list(pool.map(locks.take, repeat(lock), callers, repeat(KEEP_S)))
@@ -73,7 +73,7 @@ def test_take_by_one_of_many_at_once(locks: Locks) -> None:
 
 
 def test_fences_rise_with_every_holder(locks: Locks) -> None:
-    """Whoever comes later has the higher number; its holder sees the same again."""
+    """Each new holder gets a higher number; the present holder gets the same number again."""
     lock = a_lock()
     fences: list[int] = []
     for run in (somebody(), somebody(), somebody()):
@@ -84,14 +84,14 @@ def test_fences_rise_with_every_holder(locks: Locks) -> None:
 
 
 def test_locks_of_other_names_and_tenants_are_others(locks: Locks) -> None:
-    """A tenant never waits for another's call, however names are chosen."""
+    """A tenant never waits for another tenant's call, whatever the names are."""
     name = a_lock().name
     free = [LockName(tenant=tenant, name=called) for tenant, called in (("a", f"b:{name}"), ("a:b", name), ("a", name))]
     assert all(locks.take(lock, somebody(), KEEP_S) for lock in free)
 
 
 def test_free_by_another_changes_nothing(locks: Locks) -> None:
-    """Nobody gives back what he does not hold."""
+    """Only the holder can release a lock."""
     lock, holder, other = a_lock(), somebody(), somebody()
     locks.take(lock, holder, KEEP_S)
     assert not locks.free(lock, other)
@@ -100,7 +100,7 @@ def test_free_by_another_changes_nothing(locks: Locks) -> None:
 
 
 def test_holder_known_to_be_dead_holds_nothing(locks: Locks) -> None:
-    """Its lock is free at once, with a higher number; what it gives back is no longer its own."""
+    """Its lock is free at once, under a higher number; a late release by the dead holder changes nothing."""
     lock, dead, heir = a_lock(), somebody(), somebody()
     first = locks.take(lock, dead, KEEP_S) or 0
     locks.lose(dead)
@@ -110,7 +110,7 @@ def test_holder_known_to_be_dead_holds_nothing(locks: Locks) -> None:
 
 
 def test_holder_that_does_not_beat_loses_it(make_locks: LocksFactory) -> None:
-    """After its lease another may take it, and a late beat does not bring it back."""
+    """After the lease another call may take the lock, and a late heartbeat does not bring it back."""
     locks = make_locks(SHORT_TTL_S)
     lock, silent, heir = a_lock(), somebody(), somebody()
     locks.take(lock, silent, KEEP_S)
@@ -120,7 +120,7 @@ def test_holder_that_does_not_beat_loses_it(make_locks: LocksFactory) -> None:
 
 
 def test_beats_keep_it(make_locks: LocksFactory) -> None:
-    """As long as its worker says that it is alive, nobody else gets it."""
+    """As long as its worker sends heartbeats, nobody else gets the lock."""
     locks = make_locks(STEADY_TTL_S)
     lock, silent_lock, holder, silent, other = a_lock(), a_lock(), somebody(), somebody(), somebody()
     locks.take(lock, holder, KEEP_S)
@@ -138,7 +138,7 @@ def test_beats_keep_it(make_locks: LocksFactory) -> None:
 
 
 def test_attempts_of_one_process_are_one_holder(locks: Locks) -> None:
-    """A message may name a lower attempt than the one that runs."""
+    """They share the lock, because a message may name a lower attempt than the one that runs."""
     lock, turn_id = a_lock(), new_turn_id()
     locks.take(lock, a_run(turn_id, attempt=2), KEEP_S)
     locks.lose(a_run(turn_id, attempt=1))

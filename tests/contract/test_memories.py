@@ -1,4 +1,4 @@
-"""What every store of memories does: on SQLite, on Postgres, and in the units' fake."""
+"""The contract of the store of memories: on SQLite, on Postgres, and in the fake of the unit tests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ BOB = Memory(kind=MemoryKind.FACT, text="my name is Bob")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembering:
-    """A store of memories, and the journal whose commits fill it."""
+    """A store of memories, and the journal whose commits add to it."""
 
     memories: MemoryStore
     journal: TurnStore
 
     def remember(self, *memories: Memory, session: str = "s", tenant: str = "t", user: str = "") -> str:
-        """Commit these with a new turn; its id."""
+        """Commit these memories with a new turn, and return its id."""
         turn = new_turn(session_id=session, tenant=tenant, metadata={"user": user} if user else {})
         self.journal.insert_turn(turn)
         self.journal.transact(turn.id, lambda _: Decision(result=None, memories=memories))
@@ -38,7 +38,7 @@ class Remembering:
 
 @pytest.fixture(params=["sqlite", "postgres", "postgres locked", "fake"])
 def remembering(request: pytest.FixtureRequest) -> Generator[Remembering]:
-    """Nothing is remembered yet."""
+    """An empty store of memories."""
     kind: str = request.param
     if kind == "fake":
         times = iter(range(1, 1_000_000))
@@ -55,7 +55,7 @@ def _on_sql(url: str, *, locked: bool) -> Generator[Remembering]:
 
 
 def test_memories_are_recalled_newest_first(remembering: Remembering) -> None:
-    """Of one commit the last said first; whatever they are made of, they come back as they were."""
+    """Within a commit the last one said comes first; whatever their text, memories come back unchanged."""
     remembering.remember(ANN)
     remembering.remember(TEA, BOB)
     assert remembering.memories.recall("t", "session:s", 10) == (BOB, TEA, ANN)
@@ -63,14 +63,14 @@ def test_memories_are_recalled_newest_first(remembering: Remembering) -> None:
 
 
 def test_memory_said_again_is_one_and_the_newest(remembering: Remembering) -> None:
-    """Each text once, at the place of its latest word."""
+    """Each text is returned once, in the place of its latest mention."""
     for memory in (ANN, BOB, ANN):
         remembering.remember(memory)
     assert remembering.memories.recall("t", "session:s", 10) == (ANN, BOB)
 
 
 def test_memories_stay_within_their_scope(remembering: Remembering) -> None:
-    """Tenants and sessions see nothing of each other; a user is the same in every session of the tenant."""
+    """Tenants and sessions see nothing of each other; a user has the same memories in all sessions of the tenant."""
     remembering.remember(ANN, session="one")
     remembering.remember(BOB, session="one", tenant="other")
     remembering.remember(TEA, session="two", user="ann")
@@ -82,7 +82,7 @@ def test_memories_stay_within_their_scope(remembering: Remembering) -> None:
 
 
 def test_memories_of_a_commit_that_changes_a_turn_are_written_with_it(remembering: Remembering) -> None:
-    """Beside other changes of the same commit, and once."""
+    """They are written once, beside the other changes of the same commit."""
     turn = new_turn(session_id="s", tenant="t")
     remembering.journal.insert_turn(turn)
     remembering.journal.transact(
@@ -94,7 +94,7 @@ def test_memories_of_a_commit_that_changes_a_turn_are_written_with_it(rememberin
 
 
 def test_memories_of_an_id_that_comes_again_stand_beside_the_first_ones(remembering: Remembering) -> None:
-    """They outlive their turn, and a producer may give its id to another one then."""
+    """Memories outlive their turn, whose id a producer may then give to another one."""
     turn = new_turn(session_id="s", tenant="t")
     remembering.journal.insert_turn(turn)
     for memory in (ANN, TEA):

@@ -1,4 +1,4 @@
-"""What a model client does, shown on the scripted one."""
+"""The contract of a model client, tested on the scripted one."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ ASK = [{"type": "text", "text": "Let me look."}, {"type": "tool_use", "id": "tu_
 
 @dataclass(slots=True)
 class RecordedSignal:
-    """A signal on which waiting takes no time."""
+    """A signal that records waits, which take no time."""
 
     waits: list[float] = field(default_factory=list[float])
     told: bool = False
 
     def is_set(self) -> bool:
-        """Whether to stop."""
+        """Whether the call must stop."""
         return self.told
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Remember the wait."""
+        """Record the wait."""
         self.waits.append(timeout or 0.0)
         return self.told
 
@@ -50,7 +50,7 @@ Script = Callable[..., Path]
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    """Writes a script of the given lines, text or objects, and returns its file."""
+    """Writes a script of the given lines, each text or an object, and returns its file."""
 
     def write(*lines: str | Mapping[str, Any]) -> Path:
         file = tmp_path / "script.jsonl"
@@ -82,7 +82,7 @@ def asked(
 
 
 def test_model_plays_the_line_of_script_and_step(model: ModelClient, script: Script) -> None:
-    """``metadata.script`` and the number of committed assistant messages choose the line; the default is "default"."""
+    """``metadata.script``, by default "default", and the number of committed assistant messages choose the line."""
     file = script(
         {"script": "default", "step": 1, "content": TEXT},
         {"script": "default", "step": 0, "content": ASK},
@@ -104,7 +104,7 @@ def test_model_keeps_blocks_it_does_not_know(model: ModelClient, script: Script)
 
 
 def test_model_counts_tokens_by_anthropics_names(model: ModelClient, script: Script) -> None:
-    """The four token classes are kept apart; names it does not know and nulls cost nothing."""
+    """The four classes of tokens are kept apart; unknown names and nulls count as nothing."""
     usage = {
         "input_tokens": 1,
         "output_tokens": 2,
@@ -121,13 +121,13 @@ def test_model_counts_tokens_by_anthropics_names(model: ModelClient, script: Scr
 
 
 def test_null_in_a_line_counts_as_absent(model: ModelClient, script: Script) -> None:
-    """Whatever the member."""
+    """This applies to every field."""
     absent = dict.fromkeys(("usage", "latency_s", "stop_reason", "chunk_chars", "error", "kind", "script"))
     assert model.complete(asked(script({"step": 0, "content": TEXT, **absent}))).usage == Usage()
 
 
 def test_model_takes_the_time_its_line_says(model: ModelClient, script: Script) -> None:
-    """``latency_s`` is the whole call's; what takes longer than the call may is worth another try."""
+    """``latency_s`` is that of the whole call; a call that takes longer than it may is worth another try."""
     file = script({"step": 0, "content": TEXT, "latency_s": 2.5}, {"step": 1, "error": "overloaded", "latency_s": 1})
     signal = RecordedSignal()
     model.complete(asked(file, stop=signal))
@@ -139,14 +139,14 @@ def test_model_takes_the_time_its_line_says(model: ModelClient, script: Script) 
 
 
 def test_model_gives_up_when_told(model: ModelClient, script: Script) -> None:
-    """A call that is told to stop raises ``Stopped`` and says nothing."""
+    """A call that is told to stop raises ``Stopped`` without any text."""
     file = script({"step": 0, "content": TEXT, "latency_s": 60})
     with pytest.raises(Stopped):
         model.complete(asked(file, stop=RecordedSignal(told=True)))
 
 
 def test_model_says_its_text_in_chunks_over_its_latency(model: ModelClient, script: Script) -> None:
-    """``chunk_chars`` cuts the text into pieces that are told evenly; without it nothing is told beforehand."""
+    """``chunk_chars`` splits the text into pieces reported at even intervals; without it none are reported."""
     line = {"content": [*ASK, *TEXT], "latency_s": 2.0}
     file = script({"step": 0, "chunk_chars": 4, **line}, {"step": 1, **line})
     signal, told = RecordedSignal(), list[str]()
@@ -158,7 +158,7 @@ def test_model_says_its_text_in_chunks_over_its_latency(model: ModelClient, scri
 
 
 def test_model_that_is_stopped_says_what_it_had_said(model: ModelClient, script: Script) -> None:
-    """The text told so far goes with ``Stopped``."""
+    """``Stopped`` carries the text reported so far."""
     file = script({"step": 0, "content": TEXT, "chunk_chars": 1, "latency_s": 1})
     signal = RecordedSignal()
 
@@ -171,7 +171,7 @@ def test_model_that_is_stopped_says_what_it_had_said(model: ModelClient, script:
 
 
 def test_model_says_when_a_script_has_ended(model: ModelClient, script: Script) -> None:
-    """Past the end, or an unknown script: exhausted, naming file, script and step, and which scripts there are."""
+    """Past the end, or for an unknown script, the error names file, script and step, and the scripts there are."""
     file = script({"step": 0, "content": TEXT})
     with pytest.raises(ScriptExhausted, match=r"script\.jsonl: script 'default' has no step 1 \(1 steps\)$"):
         model.complete(asked(file, step=1))
@@ -185,7 +185,7 @@ def test_model_says_when_a_script_has_ended(model: ModelClient, script: Script) 
 
 
 def test_model_plays_no_lines_of_another_kind_as_steps(model: ModelClient, script: Script) -> None:
-    """Reflection and compaction lines stand beside the steps and do not serve them."""
+    """Lines for reflections and compactions do not serve as steps."""
     file = script({"step": 0, "kind": "reflection", "content": TEXT}, {"step": 0, "kind": "step", "content": ASK})
     assert model.complete(asked(file)).content == tuple(ASK)
     with pytest.raises(ScriptExhausted):
@@ -196,7 +196,7 @@ def test_model_plays_no_lines_of_another_kind_as_steps(model: ModelClient, scrip
 def test_model_plays_the_line_of_the_kind_that_is_asked_for(
     model: ModelClient, script: Script, kind: RequestKind
 ) -> None:
-    """The one before the step, whatever the script's other kinds have there; without one it says which is missing."""
+    """The line precedes the step, whatever lines of other kinds the script has there; the error names a missing one."""
     file = script(
         {"step": 1, "content": ASK},
         {"step": 1, "kind": "reflection", "content": [{"type": "text", "text": "reflection"}]},
@@ -208,7 +208,7 @@ def test_model_plays_the_line_of_the_kind_that_is_asked_for(
 
 
 def test_model_reads_a_script_again_when_it_changes(model: ModelClient, script: Script) -> None:
-    """A file is read when first used and again when it changes, even to one of the same size."""
+    """A file is read at its first use, and again when it changes, even if its size stays the same."""
     file = script({"step": 0, "content": [{"type": "text", "text": "one"}]})
     assert model.complete(asked(file)).content[0]["text"] == "one"
     script({"step": 0, "content": [{"type": "text", "text": "two"}]})
@@ -219,7 +219,7 @@ def test_model_reads_a_script_again_when_it_changes(model: ModelClient, script: 
 def test_model_takes_a_relative_file_from_the_working_directory(
     model: ModelClient, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``scripted:script.jsonl`` is beside the process."""
+    """``scripted:script.jsonl`` is a file in the working directory of the process."""
     monkeypatch.chdir(script({"step": 0, "content": TEXT}).parent)
     assert model.complete(asked("script.jsonl")).content == tuple(TEXT)
 
@@ -245,13 +245,13 @@ def test_model_takes_a_relative_file_from_the_working_directory(
     ],
 )
 def test_model_names_the_line_that_is_malformed(model: ModelClient, script: Script, line: str) -> None:
-    """A line that is no reply, or repeats a step, is named with its file."""
+    """The error names the file and the line that is not a reply or repeats a step."""
     file = script({"step": 0, "content": TEXT}, "", line)
     with pytest.raises(ModelError, match=r"script\.jsonl, line 3: "):
         model.complete(asked(file))
 
 
 def test_model_says_when_its_script_cannot_be_read(model: ModelClient, tmp_path: Path) -> None:
-    """A missing file ends the turn with the file's name."""
+    """A missing file ends the turn with an error that names the file."""
     with pytest.raises(ModelError, match=r"absent\.jsonl: the script cannot be read: No such file"):
         model.complete(asked(tmp_path / "absent.jsonl"))

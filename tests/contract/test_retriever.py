@@ -1,4 +1,4 @@
-"""What every retriever does."""
+"""The contract of a retriever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module", params=["bm25", "semantic"])
 def retriever(request: pytest.FixtureRequest) -> Retriever:
-    """A retriever of either kind."""
+    """A retriever; the test runs for each kind."""
     return make_retriever(semantic=request.param == "semantic")
 
 
@@ -30,13 +30,13 @@ def retriever(request: pytest.FixtureRequest) -> Retriever:
     [("What is the weather like in the city?", 1), ("I want refunds for two payments", 2), ("orders cancelled", 0)],
 )
 def test_search_puts_the_text_that_fits_first(retriever: Retriever, query: str, position: int) -> None:
-    """Words find a text whatever their ending, and inside names as well."""
+    """Words match whatever their endings, and inside names, too."""
     best = retriever.index(TEXTS).search(query, 3)[0]
     assert (best.position, best.score > 0) == (position, True)
 
 
 def test_search_gives_the_best_first_and_no_more_than_asked(retriever: Retriever) -> None:
-    """Scores fall, the limit is kept, and equals keep their order."""
+    """Scores descend, the limit is kept, and texts with equal scores keep their order."""
     index = retriever.index(["red apple pie", "red car", "red car", "blue boat"])
     found = index.search("a red apple", 10)
     assert [match.position for match in found][:3] == [0, 1, 2]
@@ -46,18 +46,18 @@ def test_search_gives_the_best_first_and_no_more_than_asked(retriever: Retriever
 
 @pytest.mark.parametrize("query", ["", "the and of", "?!", "Überraschung", "\ud800"])
 def test_search_for_nothing_known_finds_nothing(retriever: Retriever, query: str) -> None:
-    """A query without a word that any text has finds nothing, and nothing raises."""
+    """A query without a word in common with any text finds nothing, and raises nothing."""
     assert retriever.index(TEXTS).search(query, 3) == ()
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["the", "…"]])
 def test_search_among_nothing_finds_nothing(retriever: Retriever, texts: list[str]) -> None:
-    """An index of no text, or of texts without words, is searched like any other."""
+    """An index without texts, or of texts without words, can be searched like any other."""
     assert retriever.index(texts).search("order", 3) == ()
 
 
 def test_search_by_threads_gives_each_its_own(retriever: Retriever) -> None:
-    """Threads share an index: every one finds what it would find alone."""
+    """Threads share an index, and each finds what it would find alone."""
     index, wrong = retriever.index(TEXTS), list[str]()
     expected = {text: index.search(text, 3) for text in TEXTS}
 
@@ -73,13 +73,13 @@ def test_search_by_threads_gives_each_its_own(retriever: Retriever) -> None:
 
 
 def test_semantic_retriever_finds_what_is_meant() -> None:
-    """Without a word in common."""
+    """It finds a text even if there is no word in common."""
     index = make_retriever(semantic=True).index(TEXTS)
     assert [index.search(query, 1)[0].position for query in ("Will it rain tomorrow?", "reimburse me")] == [1, 2]
 
 
 def test_retriever_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what to install."""
+    """The error's message says what to install."""
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     monkeypatch.delitem(sys.modules, "harness_worker.adapters.retrieval.minilm", raising=False)
     with pytest.raises(ConfigError, match=r"HARNESS_RETRIEVER=semantic: .*\.ci/install semantic"):
@@ -87,7 +87,7 @@ def test_retriever_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 def test_retriever_is_loaded_by_who_needs_it_only() -> None:
-    """A process that makes none imports none of its libraries."""
+    """A process that does not use one imports none of its libraries."""
     code = (
         "import sys, harness_worker.entrypoints.worker.run, harness_worker.bootstrap.retrieval as retrieval\n"
         "before = 'bm25s' in sys.modules\n"

@@ -1,4 +1,4 @@
-"""Scores in SQL: added with a turn's end, changed one at a time, found when they are due; on both databases."""
+"""Scores in SQL, on both databases: added with a turn's end, changed one at a time, found when they are due."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JUDGES = ("brief", "kind")
 
 
 def ended(world: World, *judges: str) -> str:
-    """A turn that ended with these scores due."""
+    """End a new turn with these scores due, and return its id."""
     turn_id = world.queued()
 
     def end(snapshot: Snapshot) -> Decision[None]:
@@ -31,17 +31,17 @@ def ended(world: World, *judges: str) -> str:
 
 @pytest.fixture
 def scores(world: World) -> SqlScores:
-    """The scores of the world's database."""
+    """The scores in the world's database."""
     return SqlScores(world.engine)
 
 
 def at_once(row: ScoreRow, now: float) -> tuple[ScoreRow, None]:
-    """Have it due now."""
+    """Make the score due now."""
     return replace(row, due_at=now - 1), None
 
 
 def test_end_of_a_turn_adds_its_scores(world: World, scores: SqlScores) -> None:
-    """In the commit itself, due a little later; a turn without judges has none."""
+    """The commit itself adds them, due a little later; a turn without judges has none."""
     turn_id = ended(world, *JUDGES)
     found = scores.of_turn(turn_id)
     assert [(row.judge, row.attempt, row.score, row.reason, row.at) for row in found] == [
@@ -54,7 +54,7 @@ def test_end_of_a_turn_adds_its_scores(world: World, scores: SqlScores) -> None:
 
 
 def test_change_writes_what_the_rule_says(world: World, scores: SqlScores) -> None:
-    """The row alone that it is asked of; an absent one is told."""
+    """Only the requested row changes; a missing one is reported."""
     turn_id = ended(world, *JUDGES)
     assert scores.change(turn_id, "brief", lambda row, now: begin_judging(row, now, judge_s=5.0)) == 1
     assert scores.change(turn_id, "brief", lambda row, now: give(row, now, attempt=1, score=Score(0.5, "é"))) is True
@@ -66,7 +66,7 @@ def test_change_writes_what_the_rule_says(world: World, scores: SqlScores) -> No
 
 
 def test_change_by_many_at_once_lets_one_judge(world: World, scores: SqlScores) -> None:
-    """A message that is delivered many times is judged once."""
+    """Even if its message is delivered many times, a turn is judged once."""
     turn_id = ended(world, "brief")
     claims = in_threads(
         8, lambda _: scores.change(turn_id, "brief", lambda row, now: begin_judging(row, now, judge_s=30.0)), threads=4
@@ -75,7 +75,7 @@ def test_change_by_many_at_once_lets_one_judge(world: World, scores: SqlScores) 
 
 
 def test_due_gives_what_is_overdue_and_pushes_it_on(world: World, scores: SqlScores) -> None:
-    """The oldest first, only judges that are asked for, and not again at once; never one that is given."""
+    """The oldest come first, of the requested judges only, and not again at once; a score already given never does."""
     first, second = ended(world, *JUDGES), ended(world, "brief")
     assert scores.due(JUDGES, 9, 30.0) == []
     scores.change(second, "brief", lambda row, now: (replace(row, due_at=now - 2), None))
@@ -90,7 +90,7 @@ def test_due_gives_what_is_overdue_and_pushes_it_on(world: World, scores: SqlSco
 
 
 def test_due_never_gives_a_score_to_two_callers(world: World, scores: SqlScores) -> None:
-    """Two reconcilers that look at once share what there is."""
+    """Reconcilers that look at the same moment share the scores that are due."""
     turns = [ended(world, "brief") for _ in range(6)]
     for turn_id in turns:
         scores.change(turn_id, "brief", at_once)

@@ -26,7 +26,7 @@ DENIED: ToolOutcome = ToolDenied(call_id="0.0", tool_name="x", reason=DenialReas
 
 
 def test_insert_turn_takes_its_times_from_the_database(world: World):
-    """Created now, to be looked at now, and due when the budget's time is over."""
+    """It is created now, to be looked at now, with a deadline when the budget's time is over."""
     before = world.now()
     turn_id = world.queued(deadline_at=5.0, budget=BudgetLimits(timeout_s=30))
     turn = world.turn(turn_id)
@@ -48,7 +48,7 @@ def test_insert_turn_adds_its_message_and_its_first_event(world: World):
 
 
 def test_insert_turn_repeated_changes_nothing(world: World):
-    """Who does not know whether its commit was made may insert again."""
+    """A caller that does not know whether its commit was made may insert the turn again."""
     turn = new_turn()
     world.store.insert_turn(turn)
     world.store.insert_turn(replace(turn, input="other"))
@@ -58,7 +58,7 @@ def test_insert_turn_repeated_changes_nothing(world: World):
 
 
 def test_insert_turn_by_several_at_once_makes_one(world: World):
-    """A message that is delivered twice at once is one turn, told once, in one place of its session."""
+    """A message delivered twice at once makes one turn, with one first event and one place in its session."""
     turn = new_turn(session_id="delivered twice")
     in_threads(8, lambda _: world.store.insert_turn(turn))
     assert world.seqs(turn.id) == [1]
@@ -67,13 +67,13 @@ def test_insert_turn_by_several_at_once_makes_one(world: World):
 
 
 def test_time_tells_moments_apart(world: World):
-    """It has microseconds: what ended a moment ago did not end before it began."""
+    """Times have microseconds, so that nothing seems to end before it began."""
     asked = [world.now() for _ in range(20)]
     assert asked == sorted(set(asked))
 
 
 def test_load_of_no_turn_is_none(world: World):
-    """An id that nobody gave has no turn, no history, and nothing to transact on."""
+    """An unknown id has no turn, no history, and nothing to transact on."""
     assert world.store.load("nobody") is None
     assert world.store.history("nobody") == ()
     assert world.store.events_of("nobody") == ()
@@ -89,7 +89,7 @@ def test_insert_turn_replaces_what_text_cannot_hold(world: World):
 
 
 def test_transact_that_raises_changes_nothing(world: World):
-    """What the rule raises comes out, and neither rows nor events stay."""
+    """The rule's exception reaches the caller, and neither rows nor events remain."""
     turn_id = world.queued()
     before, sent = world.store.load(turn_id), list(world.sink.sent)
 
@@ -104,7 +104,7 @@ def test_transact_that_raises_changes_nothing(world: World):
 
 
 def test_transact_writes_all_or_nothing(world: World):
-    """A row the database refuses takes the whole decision back, its events too."""
+    """A row that the database refuses undoes the whole decision, including its events."""
     turn_id = world.queued()
     before = world.store.load(turn_id)
     good, bad = new_call(turn_id, 0), new_call("no-such-turn", 1)
@@ -119,7 +119,7 @@ def test_transact_writes_all_or_nothing(world: World):
 
 
 def test_transact_appends_messages_and_events_after_the_last(world: World):
-    """Positions and numbers go on without a gap, whether or not the rule changes the turn."""
+    """Positions and numbers continue without a gap, whether or not the rule changes the turn."""
     turn_id = world.queued()
     message = Message(role="assistant", content=[{"type": "text", "text": "né"}])
     drafts = (EventDraft(type="step.completed", data={"n": 1}), EventDraft(type="step.started", data={}))
@@ -135,7 +135,7 @@ def test_transact_appends_messages_and_events_after_the_last(world: World):
 
 
 def test_transact_sends_its_events_as_they_stand(world: World):
-    """What watchers get is what the table holds, numbers and times included; and only once it is committed."""
+    """Watchers get exactly what the table contains, numbers and times included, and only after the commit."""
     turn_id = world.queued()
     world.store.transact(turn_id, one_event)
     wanted = select(turn_events.c.seq, turn_events.c.type, turn_events.c.at).where(turn_events.c.turn_id == turn_id)
@@ -145,7 +145,7 @@ def test_transact_sends_its_events_as_they_stand(world: World):
 
 
 def test_transact_gives_uncollected_calls_and_those_of_the_latest_step(world: World):
-    """A snapshot has what may still change and what the model asked for last, in order."""
+    """A snapshot contains, in order, the calls that may still change and those that the model asked for last."""
     turn_id = world.queued()
     old = [new_call(turn_id, position, collected=position != 1) for position in range(3)]
     latest = [new_call(turn_id, position, step=1, collected=True) for position in (1, 0)]
@@ -157,7 +157,7 @@ def test_transact_gives_uncollected_calls_and_those_of_the_latest_step(world: Wo
 
 
 def test_transact_changes_only_the_calls_that_differ(world: World):
-    """Several calls changed in different fields at once, and one left as it is."""
+    """Several calls are changed at once, each in different fields, and one is left as it is."""
     turn_id = world.queued()
     world.put(*(new_call(turn_id, position) for position in range(4)))
 
@@ -175,7 +175,7 @@ def test_transact_changes_only_the_calls_that_differ(world: World):
 
 
 def test_transact_writes_nothing_it_did_not_decide(world: World):
-    """A lease that a heartbeat prolongs and a rule that does not touch it do not undo each other."""
+    """A heartbeat that prolongs a lease and a rule that does not touch it do not undo each other."""
     turn_id = world.queued()
     now = world.now()
     world.change(turn_id, owner="w1", fence=1, lease_until=now, visit_deadline=now + 900)
@@ -189,7 +189,7 @@ def test_transact_writes_nothing_it_did_not_decide(world: World):
 
 
 def test_transact_adds_the_artifacts_of_a_decision(world: World):
-    """An artifact's row stands with the outcome that refers to it; repeated, it is kept once."""
+    """An artifact's row is committed with the outcome that refers to it; a repeat does not add another."""
     turn_id = world.queued()
     artifact = Artifact(
         id="art_1", tenant="t", session_id="s", turn_id=turn_id, call_id="0.0", url="file:///a", size_bytes=2**40,
@@ -217,7 +217,7 @@ def test_transact_reads_its_time_after_the_lock(postgres_world: World):
 
 
 def test_transact_of_one_turn_is_serial(world: World):
-    """Two dozen increments by many threads are all counted: what was decided on what another changed is not written."""
+    """Two dozen increments by many threads are all counted: a decision based on outdated state is not written."""
     turn_id = world.queued()
 
     def increment(snapshot: Snapshot) -> Decision[None]:
@@ -228,7 +228,7 @@ def test_transact_of_one_turn_is_serial(world: World):
 
 
 def test_transact_numbers_events_without_gaps_under_threads(world: World):
-    """Eight threads, two turns, ten events each: 1, 2, 3 … on each, as sent and as stored."""
+    """Eight threads add ten events each to two turns: they are numbered 1, 2, 3 … in each, as sent and as stored."""
     ids = [world.queued(), world.queued()]
     in_threads(80, lambda n: world.store.transact(ids[n % 2], one_event))
     for turn_id in ids:
@@ -241,7 +241,7 @@ def test_transact_numbers_events_without_gaps_under_threads(world: World):
 
 
 def test_transact_is_decided_again_on_a_turn_that_changed_meanwhile(postgres_world: World):
-    """What was decided on a turn as it no longer is, whoever changed it and how, is not written but decided anew."""
+    """A decision about an outdated turn is not written but made again, whoever changed the turn and however."""
     world = postgres_world
     turn_id = world.queued()
     seen: list[bool] = []
@@ -260,7 +260,7 @@ def test_transact_is_decided_again_on_a_turn_that_changed_meanwhile(postgres_wor
 
 
 def test_transact_locks_a_turn_that_others_keep_changing(postgres_world: World):
-    """Who is overtaken again and again locks the turn at last, so that it gets its way."""
+    """A transaction that is overtaken repeatedly finally locks the turn, so that it succeeds."""
     world = postgres_world
     turn_id = world.queued()
     seen: list[int] = []
@@ -278,7 +278,7 @@ def test_transact_locks_a_turn_that_others_keep_changing(postgres_world: World):
 
 
 def test_transact_sees_calls_another_transaction_added_meanwhile(world: World):
-    """Who waited for the lock is shown all that was committed before it got it, the calls too."""
+    """After a wait for the lock the rule sees everything committed before, including calls."""
     turn_id = world.queued()
 
     def add(snapshot: Snapshot) -> Decision[int]:
@@ -291,7 +291,7 @@ def test_transact_sees_calls_another_transaction_added_meanwhile(world: World):
 
 
 def test_transact_keeps_usage_and_budget(world: World):
-    """Limits and usage come back as they were, ``None`` and fractions included."""
+    """Limits and usage come back unchanged, including ``None`` and fractions."""
     budget = BudgetLimits(max_steps=0, max_tokens=None, max_dollars=0.1, timeout_s=0.25)
     turn_id = world.queued(budget=budget)
     used = Usage(input_tokens=2**40, dollars=0.1 + 0.2, steps=3)

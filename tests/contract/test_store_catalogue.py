@@ -37,13 +37,13 @@ def agent(name: str, *tools: ToolSpec, model: str = "m", **fields: Any) -> Agent
 
 
 def published(world: World) -> dict[str, dict[str, Any]]:
-    """The catalogue by agent."""
+    """The rows of the catalogue, by agent."""
     with reading(world.engine).connect() as connection:
         return {row["name"]: dict(row) for row in connection.execute(select(agents)).mappings()}
 
 
 def test_publish_catalogue_tells_the_gateway_all_it_needs(world: World):
-    """Tools with their schemas, queues and lax formats, and a budget in which nothing is left to a default."""
+    """It gets tools with their schemas, queues and lax formats, and a budget that leaves nothing to a default."""
     read, unknown = tool("get_order", Effect.READ_ONLY), replace(tool("anything", None), checks_formats=False)
     world.catalogue.publish("shop:registry", [agent("support", read, unknown, budget={"max_steps": 0})])
     row = published(world)["support"]
@@ -62,7 +62,7 @@ def test_publish_catalogue_tells_the_gateway_all_it_needs(world: World):
 
 
 def aged(world: World, age_s: float, *names: str) -> None:
-    """Have nobody said for so long that it serves these agents; all of them if none is named."""
+    """Backdate the last time that a worker said it serves these agents; all agents if none is named."""
     which = agents.c.name.in_(names or published(world))
     with world.engine.begin() as connection:
         connection.execute(update(agents).where(which).values(published_at=db_now() - age_s))
@@ -74,7 +74,7 @@ def models(world: World) -> dict[str, str]:
 
 
 def test_publish_catalogue_takes_its_agents_over_and_leaves_those_of_others(world: World):
-    """Changed agents change; those of another version and of other apps stay, until nobody keeps them."""
+    """Changed agents are replaced; those of other versions and apps stay as long as a worker renews them."""
     world.catalogue.publish("one", [agent("a"), agent("b")])
     world.catalogue.publish("two", [agent("c")])
     world.catalogue.publish("one", [agent("b", model="new"), agent("d")])
@@ -85,7 +85,7 @@ def test_publish_catalogue_takes_its_agents_over_and_leaves_those_of_others(worl
 
 
 def test_renew_catalogue_brings_back_what_another_version_took(world: World):
-    """An agent that is missing is there again at once; one that another version changed, when that version is gone."""
+    """A missing agent is restored at once; one that another version changed, once that version is gone."""
     one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
     world.catalogue.publish("one", other)
     world.catalogue.renew("one", one)
@@ -96,7 +96,7 @@ def test_renew_catalogue_brings_back_what_another_version_took(world: World):
 
 
 def test_renew_catalogue_forgets_none_that_somebody_keeps(world: World):
-    """Two versions side by side, for longer than one that is gone is kept."""
+    """Two versions run side by side for longer than agents of a version that is gone are kept."""
     one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
     world.catalogue.publish("one", other)
     world.catalogue.renew("one", one)
@@ -108,7 +108,7 @@ def test_renew_catalogue_forgets_none_that_somebody_keeps(world: World):
 
 
 def test_renew_catalogue_after_the_database_was_away_judges_nobody(world: World):
-    """Whoever has kept nothing for so long itself first lets others keep theirs."""
+    """A worker that could not renew its own agents for that long first lets others renew theirs."""
     one, other = [agent("a"), agent("new")], [agent("a", model="old"), agent("old")]
     world.catalogue.publish("one", other)
     world.catalogue.renew("one", one)
@@ -120,7 +120,7 @@ def test_renew_catalogue_after_the_database_was_away_judges_nobody(world: World)
 
 
 def test_renew_catalogue_that_is_kept_writes_nothing(world: World):
-    """Whatever schema a tool has: what was said lately is not said again, and then it is."""
+    """What was renewed recently is not written again until some time has passed, whatever the tools' schemas."""
     schema = {"type": "object", "required": ("x",), "properties": {"x": {"enum": [1.0, None, "\u00e9"]}}}
     served = [agent("a", replace(tool("t", Effect.READ_ONLY), schema=schema), budget={"max_dollars": 0.25})]
     world.catalogue.publish("one", served)
@@ -134,7 +134,7 @@ def test_renew_catalogue_that_is_kept_writes_nothing(world: World):
 
 
 def test_renew_catalogue_leaves_other_apps_agents_to_them(world: World):
-    """However long nobody has kept those; the apps may be of versions that keep nothing."""
+    """They stay however long nobody has renewed them: the other apps may run versions that renew nothing."""
     world.catalogue.publish("two", [agent("c")])
     aged(world, 10 * GONE_S)
     world.catalogue.renew("one", [agent("a")])
@@ -142,7 +142,7 @@ def test_renew_catalogue_leaves_other_apps_agents_to_them(world: World):
 
 
 def test_publish_catalogue_by_many_workers_at_once_stands_once(world: World):
-    """A fleet that starts together publishes the same, in whatever order, without an error."""
+    """A fleet that starts together publishes the same agents, in any order, without an error."""
     names = ["a", "b", "c", "d"]
 
     def publish(n: int) -> None:
@@ -153,7 +153,7 @@ def test_publish_catalogue_by_many_workers_at_once_stands_once(world: World):
 
 
 def test_caps_of_an_agent_are_those_published(world: World):
-    """Complete, whatever the agent left to defaults; nobody's agent has none."""
+    """They are complete whatever the agent left to defaults; an unknown agent has none."""
     world.catalogue.publish("one", [agent("a", budget={"max_steps": 3, "max_tokens": 500}), agent("b")])
     assert world.catalogue.caps_of("a") == BudgetLimits(max_steps=3, max_tokens=500)
     assert world.catalogue.caps_of("b") == BudgetLimits()

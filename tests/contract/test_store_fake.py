@@ -1,4 +1,4 @@
-"""The store in memory, with which the protocol is simulated, writes what the SQL store writes."""
+"""The in-memory store, on which the protocol is simulated, writes what the SQL store writes."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def visit(store: TurnStore, owner: str) -> Visit:
 
 
 def speaks(store: TurnStore, *calls: Call, owner: str = "visit-1") -> None:
-    """Claim, and take the model's word."""
+    """Claim the turn, and commit a reply of the model."""
     held = visit(store, owner)
     store.transact(TURN, partial(plan, visit=held, said=said(*calls, text="so")))
 
 
 def writes(store: TurnStore, call_id: str, outcome: ToolOutcome) -> None:
-    """Start a write, beat for it, and end it."""
+    """Start a write, prolong its lease, and end it."""
     store.transact(TURN, partial(start_write, call_id=call_id, tool=f"tool{call_id[-1]}", timing=TIMING, **RUN))
     store.beat_calls([RunningCall(turn_id=TURN, call_id=call_id, **RUN)], 6.0)
     store.transact(TURN, partial(hand_in, call_id=call_id, outcome=outcome, **RUN))
 
 
 def finished_by_writes(store: TurnStore) -> None:
-    """Writes in order, one of them failed, one in doubt; then an answer."""
+    """A turn with writes in order, one of them failed and one in doubt, and then an answer."""
     calls = (a_write(0), a_write(1), a_write(2), a_write(3))
     speaks(store, *calls)
     store.transact(TURN, partial(start_write, call_id="0.0", tool="tool0", timing=TIMING, **RUN))
@@ -65,7 +65,7 @@ def finished_by_writes(store: TurnStore) -> None:
 
 
 def finished_by_reads(store: TurnStore) -> None:
-    """Reads with an artifact, a late result and a nudge; then an answer."""
+    """A turn with reads, an artifact, a late result and a nudge, and then an answer."""
     calls = (a_call(0), a_call(1))
     speaks(store, *calls)
     artifact = ToolArtifactReference(
@@ -83,7 +83,7 @@ def finished_by_reads(store: TurnStore) -> None:
 
 
 def failed_in_the_middle(store: TurnStore) -> None:
-    """A write whose process is lost, and a turn that is given up."""
+    """A turn with a write whose process is lost, which is then given up."""
     speaks(store, a_write(0), a_call(1, wave=1))
     store.transact(TURN, partial(start_write, call_id="0.0", tool="tool0", timing=TIMING, **RUN))
     store.lose_call(RunningCall(turn_id=TURN, call_id="0.0", **RUN))
@@ -93,7 +93,7 @@ def failed_in_the_middle(store: TurnStore) -> None:
 
 
 def rows(store: TurnStore, events: list[Any]) -> str:
-    """Everything a client could see, without times."""
+    """Everything that a client could see, without times."""
     turn, calls = store.load(TURN) or (None, ())
     journal = {
         "turn": asdict(turn) if turn is not None else None,
@@ -132,7 +132,7 @@ def test_fake_writes_what_sql_writes(sqlite_url: str, history: Callable[[TurnSto
 
 
 def test_fake_finds_what_is_overdue(sqlite_url: str) -> None:
-    """A queued turn is due once, then pushed on, unless it is given back."""
+    """A queued turn is due once and then put off, unless it is given back."""
     engine = make_engine(sqlite_url)
     for store in (SqlTurnStore(engine, RecordedEvents()), MemoryTurnStore(time.time)):
         store.insert_turn(a_turn(id=TURN))

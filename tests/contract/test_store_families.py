@@ -1,4 +1,4 @@
-"""Turns that are calls of others in the store: one suite, on SQLite and on Postgres."""
+"""Turns that answer calls of other turns, in the store: one suite, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OVER = {"status": TurnStatus.COMPLETED, "wake_at": None}
 
 
 def asking(turn_id: str, position: int = 0) -> Call:
-    """A call of the helper that was sent."""
+    """A call of the agent "helper" that was sent."""
     arguments = {"input": f"question {position}"}
     return new_call(turn_id, position, tool="helper", arguments=arguments, delegation=HELPER, status=CallStatus.RUNNING)
 
 
 def ask(world: World, turn_id: str, *, calls: int = 1) -> list[str]:
-    """Have the turn ask the helper so many times; returns the ids of what that makes."""
+    """Have the turn ask the helper ``calls`` times, and return the ids of the turns that this creates."""
 
     def rule(snapshot: Snapshot) -> Decision[list[str]]:
         asked = tuple(asking(turn_id, position) for position in range(calls))
@@ -53,7 +53,7 @@ def end(world: World, turn_id: str, **changes: Any) -> None:  # noqa: ANN401 - a
 
 
 def test_child_is_born_with_its_call(world: World) -> None:
-    """One commit: the call, the turn that it is, its session, its message and its first event, which is sent too."""
+    """One commit adds the call, the child's turn, session and message, and its first event, which is also sent."""
     parent = world.queued(metadata={"script": "x"}, priority="batch")
     (child_id,) = ask(world, parent)
     child = world.turn(child_id)
@@ -72,14 +72,14 @@ def test_child_is_born_with_its_call(world: World) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_child_is_found_like_any_turn_that_nobody_looks_at(world: World) -> None:
-    """Its wake-up may be lost."""
+    """It becomes overdue like any other turn, because its wake-up may be lost."""
     (child_id,) = ask(world, world.queued())
     assert child_id in [turn_id for turn_id, *_ in world.store.overdue(100, 5.0)]
 
 
 @pytest.mark.one_database("postgres")
 def test_rule_is_shown_the_turns_that_open_calls_are(world: World) -> None:
-    """As they stand, until their calls have ended."""
+    """A rule sees them in their current state until their calls have ended."""
     parent = world.queued()
     first, second = ask(world, parent, calls=2)
     world.change(first, used=Usage(output_tokens=7), delegated=Usage(dollars=0.5))
@@ -91,7 +91,7 @@ def test_rule_is_shown_the_turns_that_open_calls_are(world: World) -> None:
 
 
 def test_rule_is_shown_which_waits_below_go_on(world: World) -> None:
-    """Of those that the children know of: each under its fence, as long as the turn is not looked at again."""
+    """It sees the waits that the children report, each under its fence, until the child is looked at again."""
     parent = world.queued()
     (child,) = ask(world, parent)
     waiting, answered, again = ask(world, child, calls=3)
@@ -105,7 +105,7 @@ def test_rule_is_shown_which_waits_below_go_on(world: World) -> None:
 
 
 def test_end_of_a_child_has_its_parent_looked_at(world: World) -> None:
-    """So has the begin and the end of a wait for a person, or a new one below it; never the parent's version."""
+    """So does the start or end of a wait for a person, or a new one below it; the parent's version does not change."""
     parent = world.queued()
     first, second = ask(world, parent, calls=2)
     before = world.turn(parent)
@@ -129,7 +129,7 @@ def test_end_of_a_child_has_its_parent_looked_at(world: World) -> None:
 
 
 def test_end_of_a_turn_stops_the_children_that_go_on(world: World) -> None:
-    """In the same commit; those that are over, and other turns' children, are left alone."""
+    """They stop in the same commit; ended children, and those of other turns, are left alone."""
     parent, other = world.queued(), world.queued()
     over, goes_on = ask(world, parent, calls=2)
     (others,) = ask(world, other)
@@ -142,7 +142,7 @@ def test_end_of_a_turn_stops_the_children_that_go_on(world: World) -> None:
 
 
 def test_end_of_a_turn_stops_its_grandchildren(world: World) -> None:
-    """In the same commit, so that nobody has to look at the children first; those that are over are left alone."""
+    """They stop in the same commit, without a look at the children first; those that have ended are left alone."""
     parent = world.queued()
     (child,) = ask(world, parent)
     over, goes_on = ask(world, child, calls=2)
@@ -154,7 +154,7 @@ def test_end_of_a_turn_stops_its_grandchildren(world: World) -> None:
 
 
 def test_grandchild_whose_row_is_held_is_stopped_by_its_own_parent(postgres_world: World) -> None:
-    """Nobody waits for it: who ends the child between holds that row, and would wait for the grandchild's."""
+    """Its row is not waited for: a process that ends the child in between holds that row, and would wait for ours."""
     world = postgres_world
     parent = world.queued()
     (child,) = ask(world, parent)
@@ -167,7 +167,7 @@ def test_grandchild_whose_row_is_held_is_stopped_by_its_own_parent(postgres_worl
 
 
 def test_child_never_waits_for_its_parents_row(postgres_world: World) -> None:
-    """Who ends the parent holds it and waits for its children: a child passes it over instead."""
+    """A process that ends the parent holds its row and waits for the children, so a child skips that row if locked."""
     world = postgres_world
     parent = world.queued()
     (child_id,) = ask(world, parent)
@@ -178,7 +178,7 @@ def test_child_never_waits_for_its_parents_row(postgres_world: World) -> None:
 
 
 def test_families_that_end_at_once_hold_nobody_up(world: World) -> None:
-    """A turn, its children and theirs, all ended by different processes at the same moment."""
+    """A turn, its children and their children can all be ended by different processes at the same moment."""
     parents = [world.queued() for _ in range(6)]
     asked = [(parent, *ask(world, parent, calls=2)) for parent in parents]
     everyone = [
@@ -190,7 +190,7 @@ def test_families_that_end_at_once_hold_nobody_up(world: World) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_child_is_a_part_of_its_parents_share(world: World) -> None:
-    """It neither counts nor waits: its parent holds a place while it waits for it."""
+    """It neither counts nor waits, because its parent keeps a place while it waits for the child."""
     store = SqlTurnStore(world.engine, world.sink, tenant_turns=1)
     parent = world.queued(tenant="busy")
     (child_id,) = ask(world, parent)
@@ -204,7 +204,7 @@ def test_child_is_a_part_of_its_parents_share(world: World) -> None:
 
 
 def test_family_that_waits_for_people_holds_no_place(world: World) -> None:
-    """As a turn that waits for a person itself; it holds one again as soon as it is looked at after an answer."""
+    """It is like a turn that itself waits for a person, and takes a place again at the first look after an answer."""
     store = SqlTurnStore(world.engine, world.sink, tenant_turns=1)
     parent, another = world.queued(tenant="asking"), world.queued(tenant="asking")
     ask(world, parent)

@@ -1,4 +1,4 @@
-"""The contract of ``TurnStore``, under faults and crowds: what heals, what is said, what is never lost."""
+"""The contract of ``TurnStore`` under faults and contention: what heals, what is reported, what is never lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROCESSES, TRANSACTIONS = 4, 200
 
 
 def count_up(database_url: str, turn_id: str) -> None:
-    """One process of the crowd: count, with an event each."""
+    """Run as one of many processes: increment a counter repeatedly, with an event each time."""
 
     def increment(snapshot: Snapshot) -> Decision[None]:
         turn = replace(snapshot.turn, wakes=snapshot.turn.wakes + 1)
@@ -47,7 +47,7 @@ def count_up(database_url: str, turn_id: str) -> None:
 
 
 def test_transact_by_many_processes_loses_none_and_errs_none(world: World, database_url: str):
-    """Four processes, two hundred transactions each, one turn: all are counted, no number is missing."""
+    """Four processes make two hundred transactions each on one turn: all count, and no number is missing."""
     turn_id = world.queued()
     with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(count_up, [database_url] * PROCESSES, [turn_id] * PROCESSES))
@@ -57,7 +57,7 @@ def test_transact_by_many_processes_loses_none_and_errs_none(world: World, datab
 
 
 def end_backends(postgres_url: str) -> None:
-    """What a restart of Postgres does to everybody's connections."""
+    """End all connections, as a restart of Postgres does."""
     engine = make_engine(postgres_url)
     others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = "
     with engine.begin() as connection:
@@ -66,7 +66,7 @@ def end_backends(postgres_url: str) -> None:
 
 
 def test_store_heals_after_its_connections_ended(postgres_world: World, postgres_url: str):
-    """Between transactions a restart of Postgres is not noticed, by none of several connections."""
+    """A restart of Postgres between transactions goes unnoticed on each of several connections."""
     world = postgres_world
     turn_id = world.queued()
     for method in (
@@ -87,7 +87,7 @@ def test_store_heals_after_its_connections_ended(postgres_world: World, postgres
 def test_transact_whose_connection_ends_midway_is_made_once_or_said_to_be_in_doubt(
     postgres_world: World, postgres_url: str
 ):
-    """Writes travel with the commit: seen before it, the loss is repaired unseen; seen with it, the caller looks."""
+    """A loss noticed before the commit is repaired silently; one noticed at the commit makes the caller look."""
     world = postgres_world
     turn_id = world.queued()
     seen: list[int] = []
@@ -110,12 +110,12 @@ def test_transact_whose_connection_ends_midway_is_made_once_or_said_to_be_in_dou
 
 
 class OverrunError(Exception):
-    """What a soft deadline raises in the main thread, wherever that is."""
+    """What a soft deadline raises in the main thread, wherever that thread is."""
 
 
 @contextmanager
 def interrupted(other: World) -> Generator[None]:
-    """Raise in the main thread, which this is, as soon as it waits for a lock of the database."""
+    """Raise in this thread, the main one, as soon as it waits for a lock of the database."""
 
     def overrun(_signum: int, _frame: object) -> None:
         raise OverrunError
@@ -137,17 +137,17 @@ def interrupted(other: World) -> Generator[None]:
 
 
 def read(world: World) -> None:
-    """What ``read_artifact`` asks."""
+    """Read as ``read_artifact`` does."""
     world.artifacts.url_of("a", tenant="default", session_id="s")
 
 
 def transact(world: World) -> None:
-    """A decision about a turn."""
+    """Decide about a turn."""
     world.store.transact("turn", one_event)
 
 
 def in_a_transaction(world: World) -> None:
-    """A statement of SQLAlchemy's, in a transaction, that waits."""
+    """Run a statement that waits, in a transaction of SQLAlchemy's."""
     with world.engine.begin() as connection:
         connection.execute(select(turns).with_for_update())
 
@@ -156,7 +156,7 @@ def in_a_transaction(world: World) -> None:
 def test_statement_that_is_interrupted_takes_its_connection_with_it(
     postgres_world: World, postgres_url: str, work: Callable[[World], None]
 ):
-    """A tool's soft deadline strikes while the driver waits: the next statement of the process finds a clean one."""
+    """If a tool's soft deadline strikes while the driver waits, the next statement gets a clean connection."""
     world = postgres_world
     turn_id = world.queued(id="turn")
     everything = text("LOCK TABLE artifacts, turns IN ACCESS EXCLUSIVE MODE")
@@ -169,7 +169,7 @@ def test_statement_that_is_interrupted_takes_its_connection_with_it(
 
 
 def test_transact_whose_commit_is_lost_says_so_and_sends_nothing(postgres_world: World):
-    """Nobody can know whether it was made: it is not repeated, and the caller is told to look."""
+    """Nobody can know whether it was made, so it is not repeated, and the caller is told to look."""
     world = postgres_world
     turn_id = world.queued()
     sent = len(world.sink.sent)
@@ -203,7 +203,7 @@ CREATE TRIGGER trouble BEFORE INSERT ON turn_events FOR EACH ROW EXECUTE FUNCTIO
 
 
 def test_error_of_the_databases_own_is_transient(postgres_world: World):
-    """Postgres says so of a table that is altered at the same moment: the turn is put off, for it is no bug."""
+    """Postgres raises one if a table is altered at the same moment: this is not a bug, so the turn is put off."""
     world = postgres_world
     turn_id = world.queued()
     with world.engine.begin() as connection:
@@ -217,7 +217,7 @@ def test_error_of_the_databases_own_is_transient(postgres_world: World):
 
 
 def test_server_that_only_reads_is_one_that_does_not_answer(postgres_world: World):
-    """Another has taken over from it: the turn is put off, for it is no bug, and connections are made anew."""
+    """Another server has taken over: this is not a bug, so the turn is put off, and new connections are opened."""
     world = postgres_world
     turn_id = world.queued()
     only_reads = world.engine.url.update_query_dict({"options": "-c default_transaction_read_only=on"})
@@ -231,7 +231,7 @@ def test_server_that_only_reads_is_one_that_does_not_answer(postgres_world: Worl
 
 
 def test_transact_repeats_after_a_deadlock(postgres_world: World):
-    """Postgres ends one of two that wait for each other; that one is done again."""
+    """Postgres ends one of two transactions that wait for each other, and that one is repeated."""
     world = postgres_world
     turn_id = world.queued()
     world.put(new_call(turn_id))
@@ -242,7 +242,7 @@ def test_transact_repeats_after_a_deadlock(postgres_world: World):
         return one_event(snapshot)
 
     with ThreadPoolExecutor(1) as pool, world.engine.connect() as other:
-        other.execute(text("SET deadlock_timeout = '20s'"))  # so that ours is the one to be ended
+        other.execute(text("SET deadlock_timeout = '20s'"))  # so that ours is the one that Postgres ends
         other.execute(select(tool_calls.c.position).with_for_update(key_share=True))
         locking = SqlTurnStore(world.engine, world.sink, unlocked_tries=0)
         transact = pool.submit(locking.transact, turn_id, decide)
@@ -257,7 +257,7 @@ def test_transact_repeats_after_a_deadlock(postgres_world: World):
 
 
 def test_stopped_process_holds_a_turn_no_longer_than_its_lease(postgres_world: World, postgres_url: str):
-    """Postgres ends the transaction of a process that stands still with the turn locked; who waits gets in."""
+    """Postgres ends the transaction of a process that stalls with the turn locked, and others can go on."""
     world = postgres_world
     turn_id = world.queued()
     stopped = make_engine(postgres_url, timeouts=timeouts_within(3.0))
@@ -271,7 +271,7 @@ def test_stopped_process_holds_a_turn_no_longer_than_its_lease(postgres_world: W
 
 @pytest.mark.parametrize("lease_ttl_s", [6.0, 3.0])
 def test_workers_transactions_are_ended_before_their_lease(postgres_url: str, lease_ttl_s: float):
-    """Whatever ``HARNESS_LEASE_TTL_S`` is, Postgres ends the transaction of a worker that stands still in time."""
+    """Whatever ``HARNESS_LEASE_TTL_S`` is, Postgres ends the transaction of a stalled worker in time."""
     urls = {"database_url": postgres_url, "redis_url": "redis://127.0.0.1:1/0"}
     fleet = make_fleet(load_settings(**urls, lease_ttl_s=lease_ttl_s, heartbeat_s=1.0))
     with fleet.engine.connect() as connection:
@@ -282,7 +282,7 @@ def test_workers_transactions_are_ended_before_their_lease(postgres_url: str, le
 
 
 def test_store_of_an_unreachable_database_is_transient_and_hides_the_password():
-    """Nobody listens: worth trying again, said in one line that is safe to show."""
+    """A refused connection is worth another try, and the message is one line that is safe to show."""
     engine = make_engine("postgres://someone:s3cret@127.0.0.1:1/none")
     store = SqlTurnStore(engine, RecordedEvents())
     for method in (lambda: store.load("t"), lambda: store.transact("t", one_event), lambda: store.overdue(1, 1.0)):
@@ -294,7 +294,7 @@ def test_store_of_an_unreachable_database_is_transient_and_hides_the_password():
 
 
 def test_store_without_a_free_connection_is_transient(database_url: str):
-    """A pool that is used up is a database that did not answer in time."""
+    """An exhausted pool counts as a database that did not answer in time."""
     engine = make_engine(database_url, timeouts=Timeouts(checkout_s=0.05), pool_size=1)
     store = SqlTurnStore(engine, RecordedEvents())
     held = [engine.connect(), engine.connect()]
@@ -307,7 +307,7 @@ def test_store_without_a_free_connection_is_transient(database_url: str):
 
 
 def test_closed_engine_keeps_no_connection_that_is_given_back(database_url: str):
-    """Neither one that was in use meanwhile nor one made later: a thread may outlive its process's shutdown."""
+    """It keeps none that was in use or opened later, because a thread may outlive the shutdown of its process."""
     engine = make_engine(database_url)
     used = engine.connect()
     close(engine)
@@ -320,7 +320,7 @@ def test_closed_engine_keeps_no_connection_that_is_given_back(database_url: str)
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_store_of_an_unmigrated_database_says_what_to_do(kind: str, tmp_path: Path, request: pytest.FixtureRequest):
-    """No tables: a matter of configuration, and the message names the command."""
+    """Missing tables are a configuration error, whose message names the command to run."""
     url = f"sqlite:///{tmp_path}/empty.db"
     if kind == "postgres":
         url = request.getfixturevalue("postgres_server").create_database()
@@ -333,7 +333,7 @@ def test_store_of_an_unmigrated_database_says_what_to_do(kind: str, tmp_path: Pa
 
 
 def test_dispose_inherited_gives_a_forked_child_connections_of_its_own(world: World):
-    """The child's work and its exit leave the parent's connections as they were."""
+    """Neither the child's work nor its exit affects the parent's connections."""
     turn_id = world.queued()
     child = os.fork()
     if child == 0:
@@ -356,7 +356,7 @@ def test_sqlite_reads_while_another_writes(sqlite_url: str):
 
 
 def test_sqlite_write_transaction_takes_the_lock_at_its_start(sqlite_url: str):
-    """A transaction that began as a reader could not write after another did; so none begins as one."""
+    """A transaction that starts by reading could not write after another has written, so none starts as a reader."""
     impatient = make_engine(sqlite_url, timeouts=Timeouts(statement_s=0.1))
     with world_of(sqlite_url) as world, world.engine.begin():
         with pytest.raises(OperationalError, match="database is locked"), impatient.begin():

@@ -1,4 +1,4 @@
-"""Going on from one's own last commit, on Postgres: it is not read again, and nobody else's is overlooked."""
+"""Continuing from one's own last commit, on Postgres: it is not read again, and no other commit is overlooked."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.unit.builders import a_turn
 
 @pytest.fixture(autouse=True)
 def _remembered_for_long(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - pytest calls it
-    """A busy machine may take longer between two statements than what is remembered of the first is of use."""
+    """Remember commits for long: a busy machine may take longer between two statements than they are valid."""
     monkeypatch.setattr(recent, "FRESH_S", 60.0)
 
 
 class Looking:
-    """A store that looks after each commit at what it remembers of it, and at what there is.
+    """A store that compares, after each commit, what it remembers of it with what the database contains.
 
     Attributes:
-        pairs: Both, by commit.
+        pairs: Both states, for each commit.
     """
 
     def __init__(self, store: TurnStore) -> None:
@@ -41,7 +41,7 @@ class Looking:
         return getattr(self._store, name)
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[Any]]) -> Any:  # noqa: ANN401 - any result
-        """The store's, and then a decision that changes nothing, which is first asked of what is remembered."""
+        """Transact, and then make a decision that changes nothing, first asked about what is remembered."""
         result = self._store.transact(turn_id, decide)
         seen: list[Snapshot] = []
         self._store.transact(turn_id, lambda s: Decision(result=seen.append(s)), follows=True)
@@ -54,7 +54,7 @@ class Looking:
 def test_what_is_remembered_of_a_commit_is_what_is_read(
     postgres_world: World, history: Callable[[TurnStore], None]
 ) -> None:
-    """Whatever a commit changed: the same turn and calls, at a time that is not ahead of the database's."""
+    """Turn and calls are the same, whatever the commit changed, and the time is not ahead of the database's."""
     looking: Any = Looking(postgres_world.store)
     looking.insert_turn(a_turn(id=TURN))
     history(looking)
@@ -64,7 +64,7 @@ def test_what_is_remembered_of_a_commit_is_what_is_read(
 
 
 def test_what_follows_is_decided_anew_on_a_turn_that_somebody_changed(postgres_world: World):
-    """A cancel between two commits is seen by the second, which is made once."""
+    """The second of two commits sees a cancel in between, and is made once."""
     world = postgres_world
     turn_id = world.queued()
     world.store.transact(turn_id, one_event)
@@ -85,7 +85,7 @@ def test_what_follows_is_decided_anew_on_a_turn_that_somebody_changed(postgres_w
 def test_what_is_remembered_is_neither_kept_for_long_nor_taken_unasked(
     postgres_world: World, monkeypatch: pytest.MonkeyPatch, follows: bool
 ):
-    """After a while, and by who does not say that it follows, the turn is read."""
+    """The turn is read again after a while, and for callers that do not pass ``follows``."""
     world = postgres_world
     if follows:
         monkeypatch.setattr(recent, "FRESH_S", 0.0)
@@ -99,7 +99,7 @@ def test_what_is_remembered_is_neither_kept_for_long_nor_taken_unasked(
 
 
 def test_a_lease_that_seems_over_is_read_again(postgres_world: World):
-    """A heartbeat prolongs it without a trace in the turn's row: by what is remembered the call would be lost."""
+    """A heartbeat prolongs it without a trace in the turn's row; by the remembered state the call would be lost."""
     world = postgres_world
     turn_id = world.queued()
     world.put(new_call(turn_id, 0, status=CallStatus.RUNNING, lease_until=world.now() - 0.01, runner="host/1"))
@@ -112,12 +112,12 @@ def test_a_lease_that_seems_over_is_read_again(postgres_world: World):
 
 
 def stand_still(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what is remembered lag, as it does behind the database's answer: this process's time does not go on."""
+    """Stop this process's clock, so that the remembered time lags behind the database's."""
     monkeypatch.setattr(vars(world.store)["_recent"], "clock", lambda: 100.0)
 
 
 def test_what_follows_while_a_call_runs_has_the_databases_time(postgres_world: World, monkeypatch: pytest.MonkeyPatch):
-    """What ended a call a moment ago must not be told to have ended before that."""
+    """A call that ended a moment ago must not be recorded as having ended before that."""
     world = postgres_world
     stand_still(world, monkeypatch)
     turn_id = world.queued()
@@ -132,7 +132,7 @@ def test_what_follows_while_a_call_runs_has_the_databases_time(postgres_world: W
 def test_a_lease_that_is_over_by_the_databases_time_is_read_again(
     postgres_world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    """By this process's time it is not, but that lags: its heartbeat is looked for."""
+    """It has not expired by this process's clock, but that lags, so the lease is read again for a heartbeat."""
     world = postgres_world
     stand_still(world, monkeypatch)
     turn_id = world.queued()

@@ -1,4 +1,4 @@
-"""The contract of ``TurnStore``, on leases: heartbeats, losses, and what is overdue. On SQLite and on Postgres."""
+"""The contract of ``TurnStore`` on leases: heartbeats, losses and overdue turns, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, running
 
 AT_ONCE_S = 5.0
-"""Far less than a statement may wait for a lock."""
+"""Far less time than a statement may wait for a lock, in seconds."""
 
 
 def run_of(turn_id: str, position: int = 0, attempt: int = 1, runner: str = "host/7") -> RunningCall:
-    """The run that ``running`` makes."""
+    """The run of the call that ``running`` makes."""
     return RunningCall(turn_id=turn_id, call_id=f"0.{position}", attempt=attempt, runner=runner)
 
 
 def visited(world: World, *, longest_s: float = 900.0) -> str:
-    """A turn that ``w1`` holds with fence 3, its lease over."""
+    """A turn that ``w1`` holds with fence 3 and an expired lease."""
     turn_id = world.queued()
     now = world.now()
     world.change(
@@ -47,7 +47,7 @@ def call_leases(world: World, turn_id: str) -> list[float]:
 
 
 def goes_on(world: World, turn_id: str, owner: str, fence: int) -> bool:
-    """Beat for a visit; whether it goes on."""
+    """Send a heartbeat for a visit, and return whether it goes on."""
     visit = HeldTurn(turn_id, owner, fence)
     given_up = world.store.beat_turns([visit], 60.0)
     assert given_up <= {visit}
@@ -55,7 +55,7 @@ def goes_on(world: World, turn_id: str, owner: str, fence: int) -> bool:
 
 
 def test_beat_turns_prolongs_those_that_hold_and_names_the_others(world: World):
-    """Each by itself."""
+    """Each visit is judged by itself."""
     held, lost = visited(world), visited(world)
     gone = [HeldTurn(lost, "w2", 3), HeldTurn("nonsense", "w1", 3)]
     assert world.store.beat_turns([*gone, HeldTurn(held, "w1", 3)], 60.0) == {*gone}
@@ -65,14 +65,14 @@ def test_beat_turns_prolongs_those_that_hold_and_names_the_others(world: World):
 
 
 def test_beat_turns_prolongs_the_lease(world: World):
-    """The holder's beat counts from the database's now."""
+    """The holder's heartbeat prolongs it from the database's current time."""
     turn_id = visited(world)
     goes_on(world, turn_id, "w1", 3)
     assert lease_of(world, turn_id) == pytest.approx(60, abs=5)
 
 
 def test_beat_turns_tells_of_a_cancel(world: World):
-    """Its holder gives up."""
+    """The holder of a turn that is to be cancelled is told to give up."""
     turn_id = visited(world)
     assert goes_on(world, turn_id, "w1", 3)
     world.change(turn_id, cancel_requested=True)
@@ -80,7 +80,7 @@ def test_beat_turns_tells_of_a_cancel(world: World):
 
 
 def test_beat_turns_tells_who_lost_the_turn(world: World):
-    """Another took it, it was let go, it is over, or it is gone."""
+    """Another visit took the turn, it was released, it has ended, or it was removed."""
     turn_id = visited(world)
     assert not goes_on(world, turn_id, "w2", 3)
     assert not goes_on(world, turn_id, "w1", 2)
@@ -102,7 +102,7 @@ def test_beat_turns_never_passes_the_visit_deadline(world: World):
 
 @pytest.mark.parametrize(("owner", "fence"), [("w2", 3), ("w1", 2), ("w1", 4)])
 def test_beat_turns_of_another_holder_is_ignored(world: World, owner: str, fence: int):
-    """Only the owner with today's fence prolongs."""
+    """Only the owner with the current fence can prolong the lease."""
     turn_id = visited(world)
     goes_on(world, turn_id, owner, fence)
     assert lease_of(world, turn_id) < 0
@@ -110,7 +110,7 @@ def test_beat_turns_of_another_holder_is_ignored(world: World, owner: str, fence
 
 @pytest.mark.parametrize("status", sorted(FINAL_STATUSES))
 def test_beat_turns_of_a_finished_turn_is_ignored(world: World, status: TurnStatus):
-    """Nothing about a finished turn changes."""
+    """A finished turn does not change."""
     turn_id = visited(world)
     world.change(turn_id, status=status)
     before = world.turn(turn_id)
@@ -119,7 +119,7 @@ def test_beat_turns_of_a_finished_turn_is_ignored(world: World, status: TurnStat
 
 
 def test_beat_calls_prolongs_running_writes_only(world: World):
-    """Of many runs of several turns those count that really run in that process, its attempt risen or not."""
+    """Of many runs of several turns, only those that run in that process count, even if the attempt has risen."""
     a, b = world.queued(), world.queued()
     world.put(running(a, 0), running(a, 1, attempt=2), running(a, 2, status=CallStatus.ENDED), running(a, 3))
     world.put(running(b, 0, runner="host/8"), running(b, 1))
@@ -131,7 +131,7 @@ def test_beat_calls_prolongs_running_writes_only(world: World):
 
 
 def test_beat_calls_leaves_locked_rows_and_returns_at_once(postgres_world: World):
-    """A row that another transaction holds is skipped, the others are prolonged, and nobody waits."""
+    """A row that another transaction holds is skipped, the others are prolonged, and nothing waits."""
     world = postgres_world
     turn_id = world.queued()
     world.put(running(turn_id, 0), running(turn_id, 1))
@@ -147,7 +147,7 @@ def test_beat_calls_leaves_locked_rows_and_returns_at_once(postgres_world: World
 
 
 def test_beat_turns_leaves_a_locked_turn_and_returns_at_once(postgres_world: World):
-    """Locked is not lost: the next beat prolongs."""
+    """A locked turn is not lost: the next heartbeat prolongs its lease."""
     world = postgres_world
     turn_id = visited(world)
     held = select(turns.c.id).where(turns.c.id == turn_id).with_for_update(key_share=True)
@@ -159,7 +159,7 @@ def test_beat_turns_leaves_a_locked_turn_and_returns_at_once(postgres_world: Wor
 
 
 def test_lose_call_ends_the_lease_of_that_run(world: World):
-    """The lease is over now; an earlier attempt or another process of it is not touched."""
+    """The lease ends now; for an earlier attempt or another process of the call, nothing changes."""
     turn_id = world.queued()
     future = world.now() + 900
     world.put(*(running(turn_id, position, lease_until=future) for position in range(5)))
@@ -174,12 +174,12 @@ def test_lose_call_ends_the_lease_of_that_run(world: World):
 
 
 def test_lose_call_of_no_turn_is_for_nobody(world: World):
-    """The turn was pruned meanwhile."""
+    """If the turn was removed meanwhile, there is nobody to wake."""
     assert world.store.lose_call(run_of("nobody", 0)) is None
 
 
 def test_late_beat_does_not_bring_back_a_lost_call(world: World):
-    """Its process is known to be dead; the same call claimed anew is beaten for again."""
+    """Its process is known to be dead; once the call is claimed again, heartbeats count again."""
     turn_id = world.queued()
     world.put(running(turn_id, 0), running(turn_id, 1))
     world.store.lose_call(run_of(turn_id, 0))
@@ -188,7 +188,7 @@ def test_late_beat_does_not_bring_back_a_lost_call(world: World):
 
 
 def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):
-    """Who took them has the backoff's time before another is asked to look."""
+    """Whoever took them has the time of the backoff before another is asked to look."""
     now = world.now()
     ids = [world.queued(priority=priority) for priority in ("interactive", "batch", "interactive")]
     for turn_id, late_s in zip(ids, (10, 30, 20), strict=True):
@@ -204,7 +204,7 @@ def test_overdue_gives_the_oldest_first_and_pushes_them_on(world: World):
 
 
 def test_given_back_turn_is_overdue_since_it_was(world: World):
-    """Nobody could be told to look: other coordinators find it at once, and it counts as late as it is."""
+    """If no wake-up could be sent, other coordinators find the turn at once, and it is overdue since the same time."""
     now = world.now()
     ids = [world.queued(priority=priority) for priority in ("batch", "interactive")]
     for turn_id, late_s in zip(ids, (900, 20), strict=True):
@@ -217,7 +217,7 @@ def test_given_back_turn_is_overdue_since_it_was(world: World):
 
 
 def test_turn_that_somebody_looked_at_is_not_given_back(world: World):
-    """Held, over, or overdue anew: what was decided since then stands."""
+    """A turn that is held, has ended or is overdue again keeps what was decided since."""
     now = world.now()
     held, over, anew = (world.queued() for _ in range(3))
     for turn_id in (held, over, anew):
@@ -232,7 +232,7 @@ def test_turn_that_somebody_looked_at_is_not_given_back(world: World):
 
 
 def test_overdue_pushes_a_queued_turn_on_by_its_age(world: World):
-    """As long as nobody has taken it: a long queue is not filled with copies of its messages."""
+    """It is put off by as long as it has waited, so that a long queue is not filled with copies of its messages."""
     for priority, status, age_s, pause_s in (
         ("batch", TurnStatus.QUEUED, 2, 5),
         ("batch", TurnStatus.QUEUED, 90, 90),
@@ -248,13 +248,13 @@ def test_overdue_pushes_a_queued_turn_on_by_its_age(world: World):
         with world.engine.begin() as connection:
             connection.execute(update(turns).where(turns.c.id == turn_id).values(created_at=now - age_s))
         (taken,) = world.store.overdue(9, 5.0)
-        took_s = world.now() - now  # and grew older by it
+        took_s = world.now() - now  # by which the turn grew older
         assert taken[:3] == (turn_id, priority, status is TurnStatus.QUEUED)
         assert -0.1 <= (world.turn(turn_id).wake_at or 0) - (now + pause_s) <= 2 * took_s + 0.1
 
 
 def test_overdue_leaves_turns_that_need_no_look(world: World):
-    """Finished, held under a live lease, not due yet, never due: none of them."""
+    """Turns that are finished, held under a live lease, not due yet or never due are not returned."""
     now = world.now()
     held, later, never, over, lapsed, released = (world.queued() for _ in range(6))
     world.change(held, owner="w", lease_until=now + 900, wake_at=now - 1)
@@ -267,7 +267,7 @@ def test_overdue_leaves_turns_that_need_no_look(world: World):
 
 
 def test_overdue_never_gives_a_turn_to_two_callers(world: World):
-    """Four callers share forty turns; each comes out once."""
+    """Four callers share forty turns, and each turn is returned once."""
     ids = [world.queued() for _ in range(40)]
 
     def take(_: int) -> list[OverdueTurn]:
@@ -280,7 +280,7 @@ def test_overdue_never_gives_a_turn_to_two_callers(world: World):
 
 
 def test_overdue_skips_locked_turns(postgres_world: World):
-    """A turn that somebody works on needs no look, and the others do not wait for it."""
+    """A turn that is being worked on needs no look, and the others do not wait for it."""
     world = postgres_world
     a, b = world.queued(), world.queued()
     with world.locked(select(turns.c.id).where(turns.c.id == a).with_for_update(key_share=True)):

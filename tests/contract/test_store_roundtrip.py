@@ -1,4 +1,4 @@
-"""The contract of ``TurnStore``, on values: whatever a rule decides comes back as it was. On SQLite and on Postgres."""
+"""The contract of ``TurnStore`` on values: what a rule decides is read back unchanged, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ A_FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_sc
 @A_FEW
 @given(first=TURN_CHANGES, second=TURN_CHANGES)
 def test_transact_keeps_every_changed_field_of_a_turn(world: World, first: dict[str, Any], second: dict[str, Any]):
-    """Any fields to any values, twice: the turn read back is the turn decided, and all others are as before."""
+    """Any fields change to any values, twice: the turn is read back as decided, and all others are as before."""
     turn_id = world.queued()
     expected = replace(replace(world.turn(turn_id), **first), **second)
     world.change(turn_id, **first)
@@ -136,7 +136,7 @@ def test_transact_keeps_every_changed_field_of_a_turn(world: World, first: dict[
 @A_FEW
 @given(changes=st.lists(CALL_CHANGES, min_size=1, max_size=4))
 def test_transact_keeps_every_changed_field_of_calls(world: World, changes: list[dict[str, Any]]):
-    """Any fields of several calls at once, outcomes of all five kinds among them."""
+    """Any fields of several calls change at once, with outcomes of all five kinds."""
     turn_id = world.queued()
     world.put(*(new_call(turn_id, position) for position in range(len(changes))))
     expected = tuple(replace(new_call(turn_id, position), **change) for position, change in enumerate(changes))
@@ -148,7 +148,7 @@ def test_transact_keeps_every_changed_field_of_calls(world: World, changes: list
 @A_FEW
 @given(changes=CALL_CHANGES, content=JSON_VALUE, data=OBJECT)
 def test_transact_keeps_new_rows(world: World, changes: dict[str, Any], content: object, data: dict[str, Any]):
-    """Calls, messages and events that are new, with any JSON in them."""
+    """New calls, messages and events come back with whatever JSON they contain."""
     turn_id = world.queued()
     call = new_call(turn_id, **changes)
     message = Message(role="assistant", content=content)

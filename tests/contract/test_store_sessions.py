@@ -1,4 +1,4 @@
-"""Sessions in the store, their turns' order and their artifacts: one suite, on SQLite and on Postgres."""
+"""Sessions in the store, the order of their turns, and their artifacts: one suite, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.contract.store_world import World, in_threads, new_turn, waiters
 
 
 def ends(snapshot: Snapshot, reason: StopReason = StopReason.END_TURN) -> Decision[None]:
-    """The turn is over."""
+    """A rule that ends the turn."""
     ended = end_turn(snapshot.turn, TurnStatus.COMPLETED, reason, now=snapshot.now)
     return Decision(result=None, turn=ended)
 
@@ -30,7 +30,7 @@ def is_behind(world: World, turn_id: str) -> bool | None:
 
 
 def test_insert_turn_gives_places_in_order(world: World) -> None:
-    """Turns of a session are numbered as they come; one that finds an unfinished one waits, and that one knows."""
+    """Turns are numbered as they come; one behind an unfinished turn waits, and that turn knows of its follower."""
     first, second, third = (world.turn(world.queued(session_id="s")) for _ in range(3))
     assert [(turn.number, turn.waits) for turn in (first, second, third)] == [(1, False), (2, True), (3, True)]
     assert [world.turn(turn.id).followed for turn in (first, second, third)] == [True, True, False]
@@ -39,7 +39,7 @@ def test_insert_turn_gives_places_in_order(world: World) -> None:
 
 
 def test_insert_turn_at_once_gives_each_a_place(world: World) -> None:
-    """However many come together, no place is given twice and only the first does not wait."""
+    """However many come at once, no place is given twice, and all but the first wait."""
     ids = in_threads(8, lambda _: world.queued(session_id="s"))
     placed = sorted((world.turn(turn_id) for turn_id in ids), key=lambda turn: turn.number)
     assert [turn.number for turn in placed] == list(range(1, 9))
@@ -48,7 +48,7 @@ def test_insert_turn_at_once_gives_each_a_place(world: World) -> None:
 
 
 def test_snapshot_tells_a_waiting_turn_whether_it_is_behind(world: World) -> None:
-    """Behind is who has any unfinished turn before it, not only the last."""
+    """A turn is behind if any turn before it is unfinished, not only the last one."""
     first, second, third = (world.queued(session_id="s") for _ in range(3))
     assert [is_behind(world, turn_id) for turn_id in (first, second, third)] == [False, True, True]
     world.store.transact(second, ends)
@@ -58,7 +58,7 @@ def test_snapshot_tells_a_waiting_turn_whether_it_is_behind(world: World) -> Non
 
 
 def test_end_wakes_the_next_unfinished_turn(world: World) -> None:
-    """In the same commit the next one that has not ended is to be looked at; no other is."""
+    """The same commit makes the next turn that has not ended due for a look, and no other."""
     ids = [world.queued(session_id="s") for _ in range(4)]
     world.store.transact(ids[1], ends)
     before = {turn_id: world.turn(turn_id) for turn_id in ids}
@@ -75,7 +75,7 @@ def test_end_wakes_the_next_unfinished_turn(world: World) -> None:
 
 
 def test_past_is_what_ended_earlier_in_the_session(world: World) -> None:
-    """Earlier turns in order, each with its messages and with what it was sent; none of another session or tenant."""
+    """Earlier turns come in order, with their messages and context; none is of another session or tenant."""
     known = {"notes": {"1": "hm"}, "summary": "so far", "compacted_at": 2, "prompt_tokens": 9, "compact_at": 10}
     preparation = TurnPreparation(context=("today", "é"), prefix_hash="abc", **known)  # type: ignore[arg-type]
     words = Message(role="assistant", content=[{"type": "text", "text": "yes"}])
@@ -96,7 +96,7 @@ def test_past_is_what_ended_earlier_in_the_session(world: World) -> None:
 
 
 def test_past_begins_with_the_last_summary(world: World) -> None:
-    """What stands before it is not even read; a summary that an older worker made is none."""
+    """What precedes the summary is not even read; a summary made by an older worker does not count."""
     source = Source(id="a.md#1", title="A", source="a.md", quote="é")
     carried = Carried(tools=("look", "read_artifact"), has_artifact=True, sources=(source,))
     for number, carries in enumerate([None, Carried(), None, carried, None, None], 1):
@@ -110,7 +110,7 @@ def test_past_begins_with_the_last_summary(world: World) -> None:
 
 
 def test_end_that_nobody_waits_for_wakes_nobody(world: World) -> None:
-    """A turn made after the end is not touched by what is written to the ended one later."""
+    """A turn created after the end is not affected by what is written to the ended one later."""
     first = world.queued(session_id="s")
     world.store.transact(first, ends)
     second = world.turn(world.queued(session_id="s"))
@@ -119,7 +119,7 @@ def test_end_that_nobody_waits_for_wakes_nobody(world: World) -> None:
 
 
 def test_end_passes_over_a_turn_that_ends_at_the_same_time(postgres_world: World) -> None:
-    """The next one is looked for under its lock: if it was ending, the one after it is woken."""
+    """The next turn is read under its lock: if it was just ending, the one after it is woken."""
     world = postgres_world
     first, second, third = (world.queued(session_id="s") for _ in range(3))
     with ThreadPoolExecutor(1) as pool:
@@ -139,7 +139,7 @@ def test_end_passes_over_a_turn_that_ends_at_the_same_time(postgres_world: World
 
 
 def test_queueing_writes_one_turn_of_those_ahead(postgres_world: World) -> None:
-    """The last one: those before it have had a follower since it came, and nothing else about them changes."""
+    """Only the last one is written: those before it already have a follower, and nothing else about them changes."""
     world = postgres_world
     versions = select(turns.c.id, literal_column("turns.xmin::text", Text))
     ids = [world.queued(session_id="s") for _ in range(3)]
@@ -151,7 +151,7 @@ def test_queueing_writes_one_turn_of_those_ahead(postgres_world: World) -> None:
 
 
 def test_end_wakes_the_turn_that_is_queued_at_the_same_time(postgres_world: World) -> None:
-    """Also if another one had followed it, and had ended."""
+    """This holds even if another turn had followed it and has ended."""
     world = postgres_world
     first, second = (world.queued(session_id="s") for _ in range(2))
     world.store.transact(second, ends)
@@ -170,7 +170,7 @@ def test_end_wakes_the_turn_that_is_queued_at_the_same_time(postgres_world: Worl
 
 
 def kept(world: World, artifact_id: str, ttl_s: float, **changes: str) -> str:
-    """Have a store that keeps artifacts for so long store one of session s."""
+    """Have a store that keeps artifacts for so long store one for session "s"."""
     names = {"tenant": "default", "session_id": "s", "turn_id": "t", "call_id": "0.0", "summary": "…", **changes}
     made = Artifact(id=artifact_id, url=f"file:///{artifact_id}", size_bytes=1, **names)
     store = SqlTurnStore(world.engine, world.sink, artifact_ttl_s=ttl_s)
@@ -179,7 +179,7 @@ def kept(world: World, artifact_id: str, ttl_s: float, **changes: str) -> str:
 
 
 def test_artifacts_are_found_by_their_session_until_they_expire(world: World) -> None:
-    """Neither another session nor another tenant finds one, nor anybody after the time that its store is set to."""
+    """Neither another session nor another tenant finds one, and nobody does after its store's TTL."""
     made = [kept(world, "art_1", 60), kept(world, "art_2", 60, session_id="t"), kept(world, "art_3", -1)]
     found = [world.artifacts.url_of(artifact_id, tenant="default", session_id="s") for artifact_id in made]
     assert found == ["file:///art_1", None, None]
@@ -187,7 +187,7 @@ def test_artifacts_are_found_by_their_session_until_they_expire(world: World) ->
 
 
 def test_expired_artifacts_are_told_in_order_until_they_are_forgotten(world: World) -> None:
-    """As many as asked for, none that is still good."""
+    """At most as many as asked for are returned, and none that is still valid."""
     for artifact_id, ttl_s in (("art_1", 60), ("art_2", -5), ("art_3", -9)):
         kept(world, artifact_id, ttl_s)
     (first,) = world.artifacts.expired(1)

@@ -1,4 +1,4 @@
-"""The contract of ``TurnStore`` on Postgres whose open connections are never answered again, though they stand."""
+"""The contract of ``TurnStore`` on a Postgres that stops answering while its connections stay open."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.relay import Relay
 
 SOON = Timeouts(statement_s=2.0)
 LIMIT_S = 3.0
-"""Of each wait for an answer: a second longer than a statement."""
+"""The limit of each wait for an answer, in seconds: one more than a statement's."""
 SLACK_S = 10.0
 
 
 @pytest.fixture
 def far(line: Relay) -> Generator[World]:
-    """A store at the far end of the line, whose connections are opened."""
+    """A store behind a line that can go silent, with its connections open."""
     engine = make_engine(line.url, timeouts=SOON)
     beats = make_engine(line.url, timeouts=replace(BEAT, statement_s=SOON.statement_s), pool_size=1)
     sink = RecordedEvents()
@@ -41,24 +41,24 @@ def far(line: Relay) -> Generator[World]:
 
 
 def took_s(work: Callable[[], object]) -> float:
-    """How long it took."""
+    """How long the operation took, in seconds."""
     began = time.monotonic()
     work()
     return time.monotonic() - began
 
 
 def load(world: World, turn_id: str) -> None:
-    """What reads."""
+    """An operation that reads."""
     assert world.store.load(turn_id) is not None
 
 
 def transact(world: World, turn_id: str) -> None:
-    """What reads, then writes."""
+    """An operation that reads, then writes."""
     world.store.transact(turn_id, one_event)
 
 
 def beat(world: World, turn_id: str) -> None:
-    """What must not take long."""
+    """An operation that must not take long."""
     world.store.beat_turns([HeldTurn(turn_id, "w", 1)], 6.0)
 
 
@@ -66,7 +66,7 @@ def beat(world: World, turn_id: str) -> None:
 def test_store_heals_though_its_connections_are_never_answered(
     far: World, line: Relay, work: Callable[[World, str], None]
 ):
-    """The first wait is given up in time, and takes all other connections of then with it."""
+    """The first wait is given up in time, and with it all connections that were open then."""
     turn_id = far.queued()
     line.silence()
     assert LIMIT_S <= took_s(lambda: work(far, turn_id)) < LIMIT_S + SLACK_S
@@ -74,7 +74,7 @@ def test_store_heals_though_its_connections_are_never_answered(
 
 
 def test_lose_call_waits_no_longer_than_a_heartbeat(line: Relay):
-    """It keeps a tool worker's main thread, once for each process that dies, while the database is silent."""
+    """While the database is silent, it blocks a tool worker's main thread, once for each process that dies."""
     engine, beats = make_engine(line.url), make_engine(line.url, timeouts=BEAT, pool_size=1)
     world = World(store=SqlTurnStore(engine, RecordedEvents(), beats=beats), engine=engine, sink=RecordedEvents())
     turn_id = world.queued()
@@ -89,7 +89,7 @@ def test_lose_call_waits_no_longer_than_a_heartbeat(line: Relay):
 
 
 def test_transact_whose_commit_is_never_answered_is_in_doubt(far: World, line: Relay):
-    """It may have been made: it is not repeated, and the caller is told to look, in time."""
+    """It may have been made, so it is not repeated, and the caller is told in time to look."""
     turn_id = far.queued()
     decided: list[Snapshot] = []
 
@@ -110,7 +110,7 @@ def test_transact_whose_commit_is_never_answered_is_in_doubt(far: World, line: R
 
 
 def in_a_transaction(world: World, line: Relay, *, commits: bool) -> None:
-    """Nobody answers any more when a transaction ends."""
+    """Run a transaction at whose end the server no longer answers."""
     with world.engine.connect() as connection:
         connection.execute(select(turns.c.id))
         line.silence()
@@ -120,7 +120,7 @@ def in_a_transaction(world: World, line: Relay, *, commits: bool) -> None:
 
 @pytest.mark.parametrize("commits", [False, True])
 def test_end_of_a_transaction_that_is_never_answered_is_a_lost_connection(far: World, line: Relay, commits: bool):
-    """Whoever rolls back or commits waits no longer than for a statement."""
+    """A rollback or commit waits no longer than a statement does."""
 
     def end() -> None:
         with pytest.raises(OperationalError) as lost:
@@ -133,7 +133,7 @@ def test_end_of_a_transaction_that_is_never_answered_is_a_lost_connection(far: W
 
 
 def test_statement_that_the_server_ends_keeps_its_connection(far: World):
-    """Its answer is one: the limit of the client is longer than that of the server."""
+    """The client's limit is longer than the server's, whose error still counts as an answer."""
     with far.engine.connect() as connection:
         with pytest.raises(OperationalError, match="statement timeout") as ended:
             connection.execute(text("SELECT pg_sleep(30)"))

@@ -1,4 +1,4 @@
-"""A tenant's share in the store: one suite, on SQLite and on Postgres."""
+"""A tenant's share of running turns, in the store: one suite, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ BATCH_FIRST = (Priority.BATCH, Priority.INTERACTIVE)
 
 
 def sharing(world: World, turns: int) -> SqlTurnStore:
-    """The store where so many turns of a tenant may run."""
+    """A store that lets this many turns of a tenant run."""
     return SqlTurnStore(world.engine, world.sink, tenant_turns=turns)
 
 
 def is_crowded(store: SqlTurnStore, turn_id: str) -> bool | None:
-    """Whether the store says that the turn's tenant has its share."""
+    """Whether the store says that the turn's tenant has used up its share."""
     return store.transact(turn_id, lambda snapshot: Decision(result=snapshot.is_crowded))
 
 
 def test_tenant_is_crowded_when_its_share_runs(world: World) -> None:
-    """Only what runs counts, and only of the same tenant; it is told of queued turns alone."""
+    """Only running turns of the same tenant count, and only queued turns are told."""
     store = sharing(world, 2)
     ids = [world.queued(tenant="noisy") for _ in range(5)]
     quiet = world.queued(tenant="quiet")
@@ -37,7 +37,7 @@ def test_tenant_is_crowded_when_its_share_runs(world: World) -> None:
 
 
 def test_oldest_waiting_turns_of_a_tenant_are_next(world: World) -> None:
-    """Those that have waited and are behind no other of their session, two at a time; none without shares."""
+    """They are turns that waited and are not behind another of their session, two at a time; none without shares."""
     store = sharing(world, 1)
     first = world.queued(tenant="noisy", session_id="talk")
     behind = world.queued(tenant="noisy", session_id="talk")
@@ -54,7 +54,7 @@ def test_oldest_waiting_turns_of_a_tenant_are_next(world: World) -> None:
 
 
 def test_interactive_turns_of_a_tenant_are_next_before_its_batches(world: World) -> None:
-    """Thousands of batch turns that wait do not hold up the one for which somebody waits."""
+    """Thousands of waiting batch turns do not hold up a turn that somebody waits for."""
     store = sharing(world, 1)
     ids = {priority: [world.queued(tenant="noisy", priority=priority) for _ in range(2)] for priority in BATCH_FIRST}
     ended = world.turn(world.queued(tenant="noisy"))

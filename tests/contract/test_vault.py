@@ -1,4 +1,4 @@
-"""What a vault does with the files of its directory."""
+"""What a vault makes of the files in its directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness_worker.ports import Retriever, TextIndex
 
 
 class Counting:
-    """A retriever that counts how often it made an index."""
+    """A retriever that counts how often it makes an index."""
 
     def __init__(self) -> None:
         self._inner: Retriever = make_retriever()
@@ -40,12 +40,12 @@ def root(tmp_path: Path) -> Path:
 
 
 def found(vault: DirectoryVault, query: str) -> list[str]:
-    """The ids of what fits."""
+    """The ids of the passages found."""
     return [passage.id for passage in vault.pack(query, 10).documents]
 
 
 def test_vault_finds_passages_with_their_titles(root: Path) -> None:
-    """By their words or their headings, best first; the house's preferences come with everything."""
+    """They are found by words or headings, best first; the vault's preferences come with every result."""
     pack = DirectoryVault(str(root), make_retriever()).pack("refunding money", 4)
     (passage,) = pack.documents
     assert (passage.id, passage.title, passage.source) == ("refunds.md#1", "Refunds", "refunds.md")
@@ -53,12 +53,12 @@ def test_vault_finds_passages_with_their_titles(root: Path) -> None:
 
 
 def test_vault_reads_every_document_below_it(root: Path) -> None:
-    """Markdown and text, at any depth; preferences are no document."""
+    """It reads Markdown and text at any depth; the file of preferences is not a document."""
     assert found(DirectoryVault(str(root), make_retriever()), "warehouse") == ["deep/notes.txt#1"]
 
 
 def test_vault_leaves_out_files_whose_names_are_not_text(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The rest is there, and U+0000 in a text is a replacement character; the log says what is left out."""
+    """The others are read, with U+0000 replaced by U+FFFD; the log says what was left out."""
     Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9.md")).write_text("The warehouse is closed.")
     (root / "odd.md").write_text("Zero \x00 tolerance.")
     vault = DirectoryVault(str(root), make_retriever())
@@ -68,7 +68,7 @@ def test_vault_leaves_out_files_whose_names_are_not_text(root: Path, caplog: pyt
 
 
 def test_vault_is_read_once_and_again_when_files_change(root: Path) -> None:
-    """Written, added or removed: the next question sees it; else nothing is read."""
+    """The next search sees files that were written, added or removed; otherwise nothing is read again."""
     counting = Counting()
     vault = DirectoryVault(str(root), counting)
     assert counting.indexed == 0
@@ -84,7 +84,7 @@ def test_vault_is_read_once_and_again_when_files_change(root: Path) -> None:
 
 
 def test_vault_leaves_out_what_is_no_document(root: Path, tmp_path: Path) -> None:
-    """Hidden files, other kinds, links that lead out of it or nowhere, and what is too large."""
+    """These are hidden files, other types, links that lead outside or nowhere, and files that are too large."""
     (tmp_path / "secret.md").write_text("warehouse secret")
     (root / ".git").mkdir()
     (root / ".git" / "x.md").write_text("warehouse")
@@ -100,20 +100,20 @@ def test_vault_leaves_out_what_is_no_document(root: Path, tmp_path: Path) -> Non
 
 
 def test_vault_reads_what_is_not_quite_utf_8(root: Path) -> None:
-    """A byte that is none becomes a mark of that; an empty file has no passages."""
+    """An invalid byte becomes a replacement character; an empty file has no passages."""
     (root / "latin.txt").write_bytes(b"caf\xe9 opens at nine")
     (root / "empty.md").write_text("")
     assert found(DirectoryVault(str(root), make_retriever()), "opens") == ["latin.txt#1"]
 
 
 def test_empty_vault_finds_nothing(tmp_path: Path) -> None:
-    """A directory without documents is a vault like any other."""
+    """A directory without documents is a valid vault."""
     pack = DirectoryVault(str(tmp_path), make_retriever()).pack("anything", 4)
     assert (pack.preferences, pack.documents) == ((), ())
 
 
 def test_vault_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
-    """The message names what was asked for and where it was looked for."""
+    """The message names the directory as given, and where it was looked for."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match=r"vault '.*/missing': No such file or directory"):
         DirectoryVault(str(tmp_path / "missing"), make_retriever())
@@ -122,7 +122,7 @@ def test_vault_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_vault_that_goes_away_is_worth_another_try(root: Path, tmp_path: Path) -> None:
-    """It may be mounted again."""
+    """The error is transient, because the directory may be mounted again."""
     vault = DirectoryVault(str(root), make_retriever())
     assert found(vault, "money")
     root.rename(tmp_path / "moved")
@@ -133,7 +133,7 @@ def test_vault_that_goes_away_is_worth_another_try(root: Path, tmp_path: Path) -
 
 
 def test_vault_is_read_by_one_thread_for_all(root: Path) -> None:
-    """Turns that come at once share one reading."""
+    """Turns that come at the same moment share one reading."""
     counting, seen = Counting(), list[list[str]]()
     vault = DirectoryVault(str(root), counting)
     threads = [threading.Thread(target=lambda: seen.append(found(vault, "money"))) for _ in range(8)]
@@ -145,7 +145,7 @@ def test_vault_is_read_by_one_thread_for_all(root: Path) -> None:
 
 
 def test_relative_vault_is_taken_from_the_working_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is when the process starts."""
+    """What counts is the working directory when the process starts."""
     monkeypatch.chdir(root.parent)
     vault = DirectoryVault("vault", make_retriever())
     monkeypatch.chdir(os.sep)
