@@ -1,4 +1,4 @@
-"""Every error of the API as ``application/problem+json`` (RFC 9457); on OpenAI's routes in OpenAI's shape."""
+"""The API's errors, all as ``application/problem+json`` (RFC 9457), or on OpenAI's routes in OpenAI's format."""
 
 from __future__ import annotations
 

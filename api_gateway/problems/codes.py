@@ -1,4 +1,4 @@
-"""The codes of the API's errors, and what OpenAI's clients are told beside them."""
+"""The codes of the API's errors, and what OpenAI's clients get in addition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODES: Final[Mapping[str, int]] = {
 
 OPENAI_PATHS: Final = ("/v1/models", "/v1/responses", "/v1/chat/")
 OPENAI_TYPES: Final[Mapping[int, str]] = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
-"""What OpenAI calls errors that say no to who asks, not to what."""
+"""OpenAI's types of the errors that refuse the client, not the request."""
 
 NO_RETRY: Final = {"x-should-retry": "false"}
-"""OpenAI's clients repeat a request that failed unless they are told not to: it would run a second turn."""
+"""Keeps OpenAI's clients from repeating a failed request by themselves, which would run a second turn."""

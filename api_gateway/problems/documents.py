@@ -1,4 +1,4 @@
-"""Errors as clients read them: problem documents (RFC 9457), and OpenAI's shape of them on OpenAI's routes."""
+"""Errors as clients read them: problem documents (RFC 9457), or on OpenAI's routes documents in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ProblemDocument(BaseModel):
     status: int
     detail: str
     code: str
-    errors: list[FieldProblem] | None = Field(default=None, description="what is wrong, one entry a place")
+    errors: list[FieldProblem] | None = Field(default=None, description="what is wrong with the request, by place")
 
 
 class OpenAIError(BaseModel):
-    """What was wrong, as OpenAI's clients read it; ``code`` is stable, ``message`` is for people."""
+    """An error as OpenAI's clients read it; ``code`` is stable, ``message`` is for people."""
 
     message: str
     type: str
@@ -42,21 +42,21 @@ class OpenAIError(BaseModel):
 
 
 class OpenAIErrorDocument(BaseModel):
-    """An error on OpenAI's routes."""
+    """The body of an error on OpenAI's routes."""
 
     error: OpenAIError
 
 
 class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
-    """Raise to answer with a problem document.
+    """An error to answer with a problem document.
 
     Args:
         code: The stable code, one of ``CODES``.
         detail: What was wrong and what to do, for a person.
-        errors: For ``invalid_request``: ``{loc, msg}`` of each thing that is wrong.
+        errors: For ``invalid_request``: the place and the message of each thing that is wrong.
         headers: Response headers to add.
         extra: Members to add to the document.
-        status: The HTTP status, if it is not the code's.
+        status: The HTTP status, if it differs from the code's.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
         return {**body, "errors": [error.model_dump() for error in self.errors]} if self.errors else body
 
     def openai_document(self) -> dict[str, Any]:
-        """The JSON body for OpenAI's clients; ``param`` is the place of the first thing that is wrong."""
+        """The JSON body for OpenAI's clients; ``param`` is the place of the first of ``errors``."""
         usual = "server_error" if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
         kind = OPENAI_TYPES.get(self.status, usual)
         param = ".".join(map(str, self.errors[0].loc[1:])) if self.errors else ""
@@ -92,18 +92,18 @@ class Problem(Exception):  # noqa: N818 - named after RFC 9457's word
         return OpenAIErrorDocument(error=error).model_dump()
 
     def response(self, path: str) -> JSONResponse:
-        """The whole HTTP response, in the shape that clients of the path read."""
+        """The whole HTTP response, in the format that clients of the path read."""
         if path.startswith(OPENAI_PATHS):
             return JSONResponse(self.openai_document(), self.status, self.headers)
         return JSONResponse(self.document(), self.status, self.headers, MEDIA_TYPE)
 
 
 def invalid(errors: Sequence[FieldProblem]) -> Problem:
-    """A request that is not as it should be: 422 ``invalid_request``, naming each place."""
+    """422 ``invalid_request`` for a request with several things wrong; the detail names the place of each."""
     detail = "; ".join(f"{'.'.join(map(str, error.loc))}: {error.msg}" for error in errors)
     return Problem("invalid_request", detail, errors=errors)
 
 
 def invalid_at(loc: Sequence[str | int], msg: str) -> Problem:
-    """A request with one thing wrong."""
+    """422 ``invalid_request`` for a request with one thing wrong."""
     return invalid([FieldProblem(loc=list(loc), msg=msg)])

@@ -1,4 +1,4 @@
-"""Every error that leaves a route becomes a problem document."""
+"""Handlers that turn every error raised by a route into a problem document."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAY_BE_MADE: Final = "the turn may have been made: look for it with GET /v1/turn
 
 
 def forbid_retry(request: Request) -> None:
-    """Note that what was asked for may have been made: no error has the client repeat the request by itself."""
+    """Note that the request may have made a turn: from now on, errors keep the client from repeating it by itself."""
     request.state.may_be_made = True
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    """Make every error that leaves a route a problem document."""
+    """Have every error raised by a route answered with a problem document."""
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
@@ -49,7 +49,7 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
     path = request.url.path
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(_allowed_methods(request))
-        detail = f"{request.method} is not possible at {path}; allowed: {allowed}"
+        detail = f"{request.method} is not allowed at {path}; allowed: {allowed}"
         return Problem("method_not_allowed", detail, headers={"Allow": allowed}).response(path)
     if error.status_code == HTTPStatus.NOT_FOUND:
         return Problem("not_found", f"there is nothing at {path}; see /docs for what there is").response(path)
@@ -58,7 +58,7 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """The methods of every route with this path, HEAD where there is GET; routers report only their first match."""
+    """The methods of all routes with this path, with HEAD where there is GET; a router reports only its first match."""
     app: FastAPI = request.app
     methods: set[str] = set()
     for template, operations in app.openapi()["paths"].items():
@@ -78,7 +78,7 @@ async def _on_database(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_bug(request: Request, _error: Exception) -> JSONResponse:
     detail = "an unexpected error in the gateway; its log tells more"
-    headers = {"Connection": "close"}  # the server closes it, for the error goes on to it; the client must know
+    headers = {"Connection": "close"}  # the error also reaches the server, which closes it: the client must know
     if _may_be_made(request):
         detail, headers = f"{detail}; {MAY_BE_MADE}", {**headers, **NO_RETRY}
     return Problem("internal", detail, headers=headers).response(request.url.path)

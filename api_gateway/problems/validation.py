@@ -1,4 +1,4 @@
-"""What is wrong with a request, as Pydantic tells it, for clients."""
+"""Pydantic's validation errors, rewritten for clients."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 from api_gateway.problems.documents import FieldProblem
 
 MOST_PROBLEMS: Final = 20
-"""Of one request so many are told: a batch may have thousands."""
+"""How many problems of one request are reported: a batch may have thousands."""
 
 TOO_SHORT: Final = frozenset({"too_short", "string_too_short"})
-"""Pydantic's types of an error in a text or a list."""
+"""Pydantic's error types for a text or a list that is too short."""
 
 
 def field_problems(errors: Sequence[Mapping[str, Any]], *prefix: str) -> list[FieldProblem]:
-    """Pydantic's errors as ours, the first of them; a value's text is never repeated, for it may be long or secret."""
+    """The first of Pydantic's errors, as the API reports them; never with the values, which may be long or secret."""
     told = [
         FieldProblem(loc=[*prefix, *(_printable(part) for part in error["loc"])], msg=_message(error))
         for error in errors[:MOST_PROBLEMS]
@@ -32,6 +32,6 @@ def _message(error: Mapping[str, Any]) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] in TOO_SHORT and error["ctx"]["min_length"] == 1:
         return "must not be empty"
-    if error["type"] == "too_long" and error["ctx"]["field_type"] == "Value":  # of a text whose characters were checked
+    if error["type"] == "too_long" and error["ctx"]["field_type"] == "Value":  # a text whose characters were checked
         return "must have at most {max_length} characters, not {actual_length}".format_map(error["ctx"])
     return "unknown field" if error["type"] == "extra_forbidden" else message
