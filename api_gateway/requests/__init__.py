@@ -1,1 +1,1 @@
-"""What clients send: read within bounds, parsed strictly, and checked."""
+"""What clients send: read within limits, parsed strictly, and validated."""

@@ -1,4 +1,4 @@
-"""Request bodies: read up to the limit and within a time, parsed strictly, then validated; whatever their type is."""
+"""Request bodies: read within limits of size and time, parsed strictly, then validated; Content-Type is ignored."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from api_gateway.requests.body_places import BodyPlaces
 from api_gateway.requests.json_object import digest, parse_object
 
 LONG: Final = 100_000
-"""Bodies of this many bytes or more need a place, and are parsed in a thread, so that the event loop is not blocked."""
+"""Bodies of this many bytes or more need a place, and are parsed in a thread so that the event loop is not blocked."""
 
 MOST_LISTED: Final = 25_000
-"""Things wrong with one body that are listed, to tell the first: nothing else runs in the process meanwhile."""
+"""The most errors of one body that are listed, to report the first: the process does nothing else meanwhile."""
 
 DRAIN_FACTOR: Final = 10
-"""How many times the limit is read and dropped, so that a client that is still sending can hear the refusal."""
+"""How many times the limit is read and dropped, so that a client that is still sending can receive the refusal."""
 
 IDLES: Final = 10
-"""How many times as long as its client may pause a whole body may take: else a byte a pause would hold a connection for
-ever."""
+"""How long a whole body may take, as a multiple of how long its client may pause: otherwise one byte a pause would hold
+a connection for ever."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -40,7 +40,7 @@ class Body(Generic[M]):
     Args:
         value: The validated body.
         digest: SHA-256 of the parsed JSON in canonical form: equal for bodies that differ only in spelling, or in
-            members that are null, at any depth. A null that is an item of a list counts. Empty if nobody asked for it.
+            members that are null, at any depth. A null in a list counts. Empty if no digest was asked for.
     """
 
     value: M
@@ -50,15 +50,15 @@ class Body(Generic[M]):
 async def read_body(
     model: type[M], request: Request, places: BodyPlaces, *, most_bytes: int, idle_s: float, with_digest: bool
 ) -> Body[M]:
-    """A request's body as ``model``.
+    """Read a request's body as ``model``.
 
     Args:
-        model: What it shall be.
+        model: The model that the body must fit.
         request: The request, which the guard has let in.
-        places: Where a long body waits.
-        most_bytes: How long it may be.
-        idle_s: How long its client may pause, in seconds.
-        with_digest: Whether somebody asks for its digest.
+        places: The places for long bodies.
+        most_bytes: How long the body may be, in bytes.
+        idle_s: How long the client may pause, in seconds.
+        with_digest: Whether the digest is needed.
 
     Raises:
         Problem: 408 ``body_too_slow``, 413 ``payload_too_large``, 422 ``invalid_request``, 503 ``not_ready``.
@@ -75,7 +75,7 @@ async def read_body(
 
 
 def parsed_body(model: type[M], raw: bytes, *, with_digest: bool) -> Body[M]:
-    """The body in ``raw``.
+    """Parse and validate the body in ``raw``.
 
     Raises:
         Problem: 422 ``invalid_request``.
@@ -88,20 +88,20 @@ def parsed_body(model: type[M], raw: bytes, *, with_digest: bool) -> Body[M]:
 
 
 def _refusal(error: ValidationError) -> Problem:
-    """What is wrong, unless that is so much that everybody would wait while it is listed."""
+    """The problem that lists what is wrong, or only how much, if listing it would hold up every other request."""
     if error.error_count() > MOST_LISTED:
-        msg = f"{error.error_count()} things are wrong, too many to tell: send fewer requests to hear what they are"
+        msg = f"{error.error_count()} things are wrong, too many to list: send fewer requests to see what they are"
         return invalid_at(["body"], msg)
     return invalid(field_problems(error.errors(include_input=False, include_url=False), "body"))
 
 
 def _refuse_encoded(request: Request) -> None:
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise invalid_at(["header", "Content-Encoding"], "send the body as it is: no encoding is taken")
+        raise invalid_at(["header", "Content-Encoding"], "send the body as it is: no encoding is accepted")
 
 
 async def _pieces(request: Request, idle_s: float) -> AsyncGenerator[bytes]:
-    """The body as it comes; who pauses for so long, takes many times as long in all, or has left is refused."""
+    """The body as it comes; refused if its client pauses for ``idle_s``, takes ``IDLES`` times as long, or leaves."""
     coming = aiter(request.stream())
     clock = asyncio.get_running_loop().time
     ends_at = clock() + IDLES * idle_s
@@ -109,7 +109,7 @@ async def _pieces(request: Request, idle_s: float) -> AsyncGenerator[bytes]:
         try:
             piece = await asyncio.wait_for(anext(coming, None), min(idle_s, ends_at - clock()))
         except TimeoutError:
-            whole = f"the body was not there after {IDLES * idle_s:g} s"
+            whole = f"the body was not complete after {IDLES * idle_s:g} s"
             pause = f"nothing more of the body came for {idle_s:g} s"
             raise _unfinished(f"{whole if clock() >= ends_at else pause}; send it again") from None
         except ClientDisconnect:
@@ -124,7 +124,7 @@ def _unfinished(detail: str) -> Problem:
 
 
 async def read_limited(pieces: AsyncIterator[bytes], limit: int, take_place: Callable[[], Awaitable[None]]) -> bytes:
-    """The body's bytes; more than ``limit`` of them are a 413. Before a long one is read on, it takes its place."""
+    """The body's bytes; more than ``limit`` are a 413. A body that proves long takes a place before it is read on."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in pieces:

@@ -1,4 +1,4 @@
-"""Places for long bodies: how many of one tenant are read at once, and how many are parsed at once in all."""
+"""Places for long bodies, which limit how many of a tenant are read at once, and how many in all are parsed at once."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Final
 from api_gateway.problems import Problem
 
 READ_AT_ONCE: Final = 8
-"""Of one tenant. There is no limit for all tenants together: a few that send slowly would keep out all others."""
+"""Bodies of one tenant. All tenants together have no limit: a few that send slowly would keep out all others."""
 
 PARSED_AT_ONCE: Final = 2
-"""Python runs one thread at a time: more would only keep the event loop from its turn."""
+"""Bodies in all. Python runs one thread at a time: more would only hold up the event loop."""
 
 PATIENCE_S: Final = 30.0
-"""How long a body waits for its place; its client is sent back then."""
+"""How long a body waits for its place before it is refused."""
 
 
 class BodyPlaces:
-    """The places of one process. A body that waits for one is not read meanwhile: its client's system keeps it.
+    """The places of one process. A body that waits for one is not read meanwhile: it stays on its client's side.
 
     Args:
-        patience_s: How long it waits, in seconds.
+        patience_s: How long a body waits for its place, in seconds.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
@@ -34,17 +34,17 @@ class BodyPlaces:
 
     @asynccontextmanager
     async def reading(self, tenant: str) -> AsyncGenerator[None]:
-        """Holds a place for a body of the tenant, to read and to parse it.
+        """Hold a place for a body of the tenant while it is read and parsed.
 
         Raises:
-            Problem: 503 ``not_ready``: none became free in time.
+            Problem: 503 ``not_ready``: no place became free in time.
         """
         places = self._reading[tenant]
         try:
             async with asyncio.timeout(self._patience_s):
                 await places.acquire()
         except TimeoutError:
-            detail = "too many long bodies of this tenant are being sent at once: try again in some seconds"
+            detail = "too many long bodies of this tenant are being sent at once: try again in a few seconds"
             raise Problem("not_ready", detail, headers={"Retry-After": "5", "Connection": "close"}) from None
         try:
             yield
@@ -53,6 +53,6 @@ class BodyPlaces:
 
     @asynccontextmanager
     async def parsing(self) -> AsyncGenerator[None]:
-        """Holds one of the few places to parse a body; who has a place to read waits for it as long as it takes."""
+        """Hold one of the few places to parse a body; a body that has a place to read waits as long as it takes."""
         async with self._parsing:
             yield

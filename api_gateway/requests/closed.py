@@ -1,6 +1,6 @@
 """Strict request bodies: unknown members are refused, cheaply.
 
-Each thing that is wrong costs more to tell than to send: a body may have hundreds of thousands of them.
+An error costs more to report than to send, and a body may have hundreds of thousands of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from harness_worker.wire import MAX_METADATA_PAIRS
 
 
 class ClosedBody(BaseModel):
-    """A JSON object with these members alone. More than ``MOST_PROBLEMS`` unknown members are one error."""
+    """A JSON object with only the model's members. More than ``MOST_PROBLEMS`` unknown ones make a single error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -35,4 +35,4 @@ def _few_pairs(given: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 FEW_PAIRS: Final = BeforeValidator(_few_pairs)
-"""Metadata are counted before any pair is looked at."""
+"""Counts the pairs of metadata before any of them is looked at."""

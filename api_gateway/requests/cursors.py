@@ -11,23 +11,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """The last row of a page: those made before it follow. ``created_at`` in seconds since the epoch."""
+    """The last row of a page: the next page has rows made before it. ``created_at`` is in seconds since the epoch."""
 
     created_at: float
     id: str
 
 
 def format_cursor(cursor: Cursor) -> str:
-    """The cursor as clients carry it."""
+    """The cursor as an opaque text for clients."""
     text = json.dumps([cursor.created_at, cursor.id], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def parse_cursor(text: str) -> Cursor:
-    """The cursor that :func:`format_cursor` wrote.
+    """The cursor from which :func:`format_cursor` made ``text``.
 
     Raises:
-        ValueError: It did not write ``text``.
+        ValueError: ``text`` was not made by it.
     """
     try:
         raw: Any = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))

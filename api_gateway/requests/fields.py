@@ -1,4 +1,4 @@
-"""Single values that clients send: what each may be, wherever it stands."""
+"""Single values that clients send, and what each may be wherever it occurs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_ID: Final = 64
 
 
 def _storable(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """JSON whose every text any database can hold."""
+    """The value unchanged, if any database can hold every text in it."""
     if isinstance(value, str):
         storable(value)
     elif isinstance(value, dict):
@@ -29,15 +29,15 @@ def _storable(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def is_id(text: str, longest: int = LONGEST_ID) -> bool:
-    """Whether a database could hold the text of a path as an id; one that no database can store is not found."""
+    """Whether a text from a path could be an id in the database; an id that no database can hold is not found."""
     return "\0" not in text and len(text) <= longest
 
 
 def number_in(text: str) -> int:
-    """The number in a query or a header, of ASCII digits alone; one too long for any row is as good as the largest.
+    """The number in a query or a header, of ASCII digits alone; one beyond any row's counts as ``MAX_SEQ``.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not such a number.
     """
     if not (text.isascii() and text.isdigit()):
         raise ValueError("must be a non-negative integer")

@@ -1,4 +1,4 @@
-"""JSON objects that clients send: parsed strictly, bounded in how many values they have, compared by a digest."""
+"""JSON objects that clients send: parsed strictly, limited in their number of values, compared by a digest."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from pydantic_core import from_json
 from api_gateway.problems import Problem, invalid_at
 
 MOST_VALUES: Final = 400_000
-"""Values of one body: each costs some microseconds and some hundred bytes, while one byte of a text costs next to
-nothing. The largest batch has 360,000 if each of its turns has every field and all of its metadata."""
+"""The most values of one body: each costs some microseconds and some hundred bytes, while a byte of text costs next to
+nothing. The largest batch, whose turns all have every field and all possible metadata, has 360,000."""
 
 EXACT: Final = 2**53
-"""Up to here a double tells every integer. Beyond it is no count, and 1e308 would be 309 digits of it."""
+"""Up to this number a double represents every integer. No count is larger, and 1e308 would become an integer of 309
+digits."""
 
 BYTE_ORDER_MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in ``raw``; numbers with an integral value become integers, up to 2^53.
+    """The JSON object in ``raw``; numbers with an integral value up to 2^53 become integers.
 
     Raises:
-        Problem: It has too many values, begins with a byte order mark, is not UTF-8, not JSON (NaN is not), holds a
-            number beyond a double's range or a lone surrogate, nests deeper than 200 levels, or is no object.
+        Problem: 413 ``payload_too_large``: it has too many values; 422 ``invalid_request``: it begins with a byte order
+            mark, is not UTF-8, is not JSON (NaN is not), contains a number beyond a double's range or a lone surrogate,
+            nests deeper than 200 levels, or is not an object.
     """
     if raw.startswith(BYTE_ORDER_MARKS):
         raise invalid_at(["body"], "begins with a byte order mark: send JSON in UTF-8 without one")
@@ -44,15 +46,15 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def may_have_more_values(raw: bytes, most: int) -> bool:
-    """Whether JSON has more than so many values, where empty objects and lists count twice; none is made for it.
+    """Whether JSON has more than ``most`` values, counting empty objects and lists twice; it is not parsed for that.
 
-    Each value but the outermost stands behind a comma, or first in an object or a list. Only if the bytes alone do not
-    tell that there are few are those within texts left out.
+    Each value but the outermost follows a comma, or is the first in an object or a list. Bytes within texts are left
+    out only if the count over all bytes does not already show that there are few values.
     """
     if _beginnings(raw) < most:
         return False
     without_escapes = raw.replace(rb"\\", b"").replace(rb"\"", b"")
-    if without_escapes.count(b'"') > 4 * most:  # a name and a text a value
+    if without_escapes.count(b'"') > 4 * most:  # a value has at most a name and a text, two quotes each
         return True
     return _beginnings(b"".join(without_escapes.split(b'"')[::2])) >= most
 
@@ -80,7 +82,7 @@ def _plain(message: str) -> str:
 
 
 def _make_integral(outermost: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Replace numbers in place, at every depth."""
+    """Replace the numbers in place, at every depth."""
     left = [outermost]
     while left:
         within = left.pop()

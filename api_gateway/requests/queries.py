@@ -1,4 +1,4 @@
-"""What clients ask for in a query: no other parameters, pages of lists, parts of turns, and which turns."""
+"""Query parameters: pages of lists, parts of turns, events and which turns; others are refused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from harness_worker.wire import MAX_METADATA_PAIRS, TurnStatus
 
 
 class ClosedQuery(BaseModel):
-    """These query parameters alone."""
+    """Query parameters; others than the model's are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class NoQuery(ClosedQuery):
-    """An endpoint without query parameters."""
+    """The query of an endpoint that has no parameters."""
 
 
 def _cursor(text: str) -> str:
@@ -29,12 +29,14 @@ def _cursor(text: str) -> str:
 class PageQuery(ClosedQuery):
     """Which page of a list."""
 
-    after: Annotated[str, AfterValidator(_cursor)] | None = Field(default=None, description="`next` of the page before")
+    after: Annotated[str, AfterValidator(_cursor)] | None = Field(
+        default=None, description="`next` of the previous page"
+    )
     limit: Annotated[int, Field(ge=1, le=200), Number] = 50
 
     @property
     def cursor(self) -> Cursor | None:
-        """Where the page begins."""
+        """The last row of the previous page; ``None`` for the first page."""
         return None if self.after is None else parse_cursor(self.after)
 
 
@@ -46,7 +48,7 @@ class TurnQuery(ClosedQuery):
             str,
             Field(
                 pattern="^(messages|scores|messages,scores|scores,messages)$",
-                description="`messages` adds the history, `scores` what judges say; both are joined by a comma",
+                description="`messages` adds the history, `scores` what judges say; join both with a comma",
             ),
         ]
         | None
@@ -54,14 +56,14 @@ class TurnQuery(ClosedQuery):
 
     @property
     def parts(self) -> frozenset[str]:
-        """What to add, by name."""
+        """The names of the parts to add."""
         return frozenset(self.include.split(",")) if self.include else frozenset()
 
 
 class EventsQuery(ClosedQuery):
     """Which events."""
 
-    after: Annotated[int, Field(ge=0, description="the seq before the first one wanted"), Number] = 0
+    after: Annotated[int, Field(ge=0, description="the `seq` before the first one wanted"), Number] = 0
     limit: Annotated[int, Field(ge=1, le=1_000), Number] = 100
 
 
@@ -83,7 +85,7 @@ MetadataGiven = Annotated[str, BeforeValidator(_without_null)]
 
 
 class Narrowing(BaseModel):
-    """Which turns. Further parameters ``metadata.KEY=VALUE`` ask for turns whose metadata hold that text."""
+    """Which turns. Further parameters ``metadata.KEY=VALUE`` select turns whose metadata have that text."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[MetadataName, MetadataGiven] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -92,7 +94,7 @@ class Narrowing(BaseModel):
     session_id: Text | None = None
     agent: Text | None = None
     batch_id: Text | None = None
-    parent_id: Text | None = Field(default=None, description="only turns that are calls of this one")
+    parent_id: Text | None = Field(default=None, description="only turns that calls of this turn started")
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -101,10 +103,10 @@ class Narrowing(BaseModel):
 
     @model_validator(mode="after")
     def _few_pairs(self) -> Self:
-        if len(self.metadata) > MAX_METADATA_PAIRS:  # of which a database would have to look for each
-            raise ValueError(f"at most {MAX_METADATA_PAIRS} of metadata.KEY: no turn has more")
+        if len(self.metadata) > MAX_METADATA_PAIRS:  # the database would have to look for each of them
+            raise ValueError(f"give at most {MAX_METADATA_PAIRS} metadata.KEY parameters: no turn has more pairs")
         return self
 
 
 class TurnsQuery(PageQuery, Narrowing):
-    """Which turns, a page at a time. What else may be given is as ``Narrowing`` says."""
+    """Which turns, a page at a time, narrowed as :class:`Narrowing` says."""

@@ -1,4 +1,4 @@
-"""Which part of something a request asks for, if any (RFC 9110, sections 13 and 14)."""
+"""Conditional and range requests: which part of something a client wants, if any (RFC 9110, sections 13 and 14)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ _ONE: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Bytes ``start`` up to, but without, ``stop``."""
+    """The bytes from ``start`` up to, but not including, ``stop``."""
 
     start: int
     stop: int
 
 
 class Unsatisfiable(ValueError):  # noqa: N818 - RFC 9110's word
-    """Nothing of what is there lies in the range."""
+    """None of the bytes that exist are in the range."""
 
 
 def span_of(header: str | None, size: int) -> Span | None:
-    """What one ``Range`` header asks for of ``size`` bytes; ``None`` is all of it.
+    """The part of ``size`` bytes that a ``Range`` header asks for; ``None`` means all of them.
 
     A header that cannot be read, is not about bytes or asks for several ranges is ignored, as the RFC allows.
 
     Raises:
-        Unsatisfiable: The range begins behind the end, or is empty.
+        Unsatisfiable: The range begins after the end, or is empty.
     """
     asked = _ONE.fullmatch(header or "")
     if asked is None or asked[1] == asked[2] == "":
@@ -41,7 +41,7 @@ def span_of(header: str | None, size: int) -> Span | None:
 
 
 def is_named(etag: str, if_none_match: str) -> bool:
-    """Whether an ``If-None-Match`` header names the ``ETag``, by weak comparison, or any by ``*`` (section 13.1.2)."""
+    """Whether an ``If-None-Match`` header names the ``ETag``, by weak comparison, or is ``*`` (section 13.1.2)."""
     named = [each.strip().removeprefix("W/") for each in if_none_match.split(",")]
     return etag in named or named == ["*"]
 

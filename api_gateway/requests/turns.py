@@ -15,7 +15,7 @@ Multitask: TypeAlias = Literal["reject", "enqueue", "interrupt"]
 
 
 class BudgetRequest(ClosedBody):
-    """What the turn may use; each limit above the agent's cap becomes the cap."""
+    """What the turn may use; a limit above the agent's cap is lowered to the cap."""
 
     max_steps: Count | None = None
     max_tool_calls: Count | None = None
@@ -26,7 +26,7 @@ class BudgetRequest(ClosedBody):
 
 
 class _TurnOptions(ClosedBody):
-    """What may be said of any turn that is asked for."""
+    """Options of any turn that is asked for."""
 
     budget: BudgetRequest | None = None
     metadata: Metadata | None = None
@@ -35,7 +35,7 @@ class _TurnOptions(ClosedBody):
         Annotated[
             Text,
             AfterValidator(webhook_url),
-            Field(max_length=MAX_URL_CHARS, description="an http or https URL to tell when the turn ends or parks"),
+            Field(max_length=MAX_URL_CHARS, description="an http or https URL to call when the turn ends or parks"),
         ]
         | None
     ) = None
@@ -54,29 +54,29 @@ class TurnRequest(_TurnOptions):
 
     @property
     def queue_priority(self) -> Priority:
-        """Who waits for it; interactive unless said."""
+        """The turn's priority; interactive unless the request says otherwise."""
         return Priority(self.priority or Priority.INTERACTIVE)
 
 
 class ForkRequest(_TurnOptions):
-    """From which step of a turn to go on, and what shall be different; what is not said is the turn's.
+    """From which step of a turn to go on, and what to change; options that are left out are those of the turn.
 
-    The priority is not: somebody waits for it, unless said.
+    Only the priority is not: it is interactive unless given.
     """
 
-    from_step: Annotated[Count, Field(description="the first step that is not the turn's; 0 begins anew")]
+    from_step: Annotated[Count, Field(description="the first step that is the fork's own; 0 starts from the beginning")]
     agent: Text | None = None
-    input: Annotated[Text, Field(description="other words of the user; with `from_step` 0 only")] | None = None
+    input: Annotated[Text, Field(description="another user message; only with `from_step` 0")] | None = None
 
     @model_validator(mode="after")
     def _input_begins(self) -> Self:
         if self.input is not None and self.from_step > 0:
-            raise ValueError("give input with from_step 0 only: the steps before answer what the user said then")
+            raise ValueError("give input with from_step 0 only: the steps before it answer the original input")
         return self
 
 
 class InputRequest(ClosedBody):
-    """What a parked turn waits for: a decision on a call, or a message."""
+    """The answer that a parked turn waits for: a decision on a call, or a message."""
 
     call_id: Text | None = None
     decision: Literal["approve", "deny"] | None = None
@@ -91,7 +91,7 @@ class InputRequest(ClosedBody):
         if self.decision is not None and self.call_id is None:
             raise ValueError("a decision needs the call_id it is about")
         if self.decision == "deny" and self.arguments is not None:
-            raise ValueError("arguments belong to an approval; a call that is denied has none")
+            raise ValueError("arguments belong to an approval; a denied call is not run")
         if self.message is not None and (self.call_id, self.reason, self.arguments) != (None, None, None):
             raise ValueError("call_id, reason and arguments belong to a decision, not to a message")
         return self

@@ -1,6 +1,6 @@
-"""Where webhooks may go: the URL a client gives, and which addresses of the network are open to it.
+"""Where webhooks may go: which URLs a client may give, and which network addresses they may lead to.
 
-A URL is read by one parser, here and when it is called, so that what was checked is what is called.
+The same parser reads a URL here and when it is called, so that what was checked is what is called.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pydantic import HttpUrl, ValidationError
 
 MAX_URL_CHARS: Final = 2_000
 MAX_HOST_CHARS: Final = 253
-"""Of a name in DNS."""
+"""The longest name in DNS."""
 
 _SHUT: Final = (
-    IPv4Network("192.0.0.0/24"),  # the protocols' own, and a cloud's metadata
-    IPv4Network("168.63.129.16/32"),  # a cloud's host, at an address that is public by its number
+    IPv4Network("192.0.0.0/24"),  # IETF protocol assignments, and a cloud's metadata service
+    IPv4Network("168.63.129.16/32"),  # a cloud's host service, at an address that is public by its number
 )
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
-"""IPv4 as hosts without IPv4 reach it (RFC 6052); the last 32 bits are the address."""
+"""The IPv6 addresses by which hosts without IPv4 reach it (RFC 6052); the last 32 bits are the IPv4 address."""
 
 
 def webhook_url(text: str) -> str:
@@ -38,10 +38,10 @@ def webhook_url(text: str) -> str:
 
 
 def parsed(text: str) -> HttpUrl:
-    """The parts of a URL, as browsers read it; its text is ASCII.
+    """A URL, parsed as browsers do; the result's text is ASCII.
 
     Raises:
-        ValueError: It is none of HTTP, or has no host.
+        ValueError: It is not an HTTP URL, or has no host.
     """
     try:
         url = HttpUrl(text)
@@ -53,12 +53,12 @@ def parsed(text: str) -> HttpUrl:
 
 
 def host_of(text: str) -> str:
-    """Whom such a URL calls, by name or address."""
+    """The host of such a URL, a name or an address."""
     return str(parsed(text).host)
 
 
 def is_closed_literal(text: str) -> bool:
-    """Whether such a URL names an address that is closed; a name is judged by what it stands for, when it is called."""
+    """Whether such a URL contains an address that is not public; a name is judged by its address, when it is called."""
     host = host_of(text).strip("[]")
     try:
         return not is_public(host)
@@ -67,10 +67,10 @@ def is_closed_literal(text: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address, written as a number, is one of the public internet.
+    """Whether an IP address in text form is one of the public internet.
 
     Raises:
-        ValueError: It is no address.
+        ValueError: It is not an IP address.
     """
     found = ip_address(address.partition("%")[0])
     if isinstance(found, IPv6Address):
@@ -80,7 +80,7 @@ def is_public(address: str) -> bool:
 
 
 def _translated(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that one of IPv6 stands for."""
+    """The IPv4 address that an IPv6 address stands for; ``None`` if for none."""
     if address in _TRANSLATED:
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return address.ipv4_mapped
