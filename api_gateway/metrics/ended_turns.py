@@ -1,4 +1,4 @@
-"""Totals of the turns that have ended, which become counters: read from the journal bit by bit."""
+"""Totals over the turns that have ended, exposed as counters: read from the journal bit by bit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from api_gateway.metrics.queries import CATALOGUE, NOW, TOKEN_KINDS, ended_after
 from harness_worker.wire import OWN_TOOLS, StopReason, TurnStatus
 
 SETTLED_S: Final = 60.0
-"""A turn's end bears the time at which it was decided, and is seen once it is committed: after waits for locks, and
-whatever else its transaction or its process waits for. So ends that are younger than this are added up anew each time;
-one that is seen later is missed."""
+"""After how many seconds an end is settled. A turn's end has the time of its decision, but is visible only once it is
+committed, after its transaction has waited for locks and whatever else. So ends younger than this are added up anew
+each time; one that becomes visible later is missed."""
 
 SLICE: Final = 5_000
-"""Turns that are settled at once."""
+"""How many turns are settled at a time."""
 
 NOT_IN_CATALOGUE: Final = ""
-"""Stands for tools that neither an app nor the harness has: a model may invent any number of names."""
+"""The label of all tools that neither an app nor the harness has: a model may invent any number of names."""
 
 ENDS: Final[Mapping[TurnStatus, frozenset[StopReason]]] = {
     TurnStatus.COMPLETED: frozenset({StopReason.END_TURN}),
@@ -36,7 +36,8 @@ ENDS: Final[Mapping[TurnStatus, frozenset[StopReason]]] = {
     TurnStatus.FAILED: frozenset({StopReason.MODEL_ERROR, StopReason.SCRIPT_EXHAUSTED, StopReason.INTERNAL}),
     TurnStatus.CANCELLED: frozenset({StopReason.CANCELLED}),
 }
-"""How turns end. A rate begins with the second value of a series, so each of these series begins at 0."""
+"""All the ways in which turns end. A rate begins with the second value of a series, so each of these series begins
+at 0."""
 
 Key = tuple[str, ...]
 
@@ -66,11 +67,11 @@ class Totals:
     calls: defaultdict[Key, float] = field(default_factory=_sums)
 
     def copy(self) -> Totals:
-        """The same, to add to."""
+        """A copy to add to."""
         return Totals(**{each.name: getattr(self, each.name).copy() for each in fields(self)})
 
     def begin(self, agents: Iterable[str]) -> None:
-        """Have a sum of 0 for whatever nothing was added to yet."""
+        """Begin the series of these agents: sums to which nothing was added yet become 0."""
         for agent in agents:
             for status, reasons in ENDS.items():
                 for reason in reasons:
@@ -91,13 +92,13 @@ class Totals:
                 self.tokens[row.agent, kind] += getattr(row, kind)
 
     def add_calls(self, rows: Iterable[Row[Any]], known: Set[str]) -> None:
-        """Add rows of ``queries.ended_calls``; ``known`` are the tools whose names are labels."""
+        """Add rows of ``queries.ended_calls``; ``known`` are the tools whose names may be labels."""
         for row in rows:
             tool = row.tool if row.tool in known else NOT_IN_CATALOGUE
             self.calls[tool, row.kind or ""] += row.number
 
     def raise_to(self, before: Totals) -> None:
-        """Let no sum be less than it was: Prometheus takes that for a restart, be it by the last digit of a float."""
+        """Keep every sum from falling, even by a float's last digit: Prometheus takes a fall for a restart."""
         for each in fields(self):
             sums, least = getattr(self, each.name), getattr(before, each.name)
             sums.update({key: max(sums[key], value) for key, value in least.items()})
@@ -105,17 +106,17 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """What some turns add to the totals: rows of ``queries.ended_turns`` and ``queries.ended_calls``."""
+    """What some turns add to the totals, as rows of ``queries.ended_turns`` and ``queries.ended_calls``."""
 
     turns: Sequence[Row[Any]]
     calls: Sequence[Row[Any]]
 
 
 class EndedTurns:
-    """Adds up the turns that ended since this was made. Not to be used by two tasks at once.
+    """Adds up the turns that have ended since it was created. Two tasks must not use it at once.
 
     Attributes:
-        totals: All of them, as far as they were seen by the last update.
+        totals: The sums over all turns that the last update has seen.
     """
 
     def __init__(self) -> None:
@@ -125,10 +126,10 @@ class EndedTurns:
         self._born = monotonic()
 
     async def update(self, connection: AsyncConnection) -> None:
-        """Add what has ended since the last time.
+        """Add the turns that have ended since the last update.
 
-        Raises SQLAlchemy's errors, and may be cancelled if it takes too long: ``totals`` stay as they were then, but
-        what was settled is not read again. So very many turns are added up by several updates.
+        Raises SQLAlchemy's errors, and may be cancelled if it takes too long: then ``totals`` stay as they were, but
+        what was settled is not read again. So very many turns are added up in the course of several updates.
         """
         now: float = (await connection.execute(NOW)).scalar_one()
         since = self._settled_until if self._settled_until is not None else now - (monotonic() - self._born)

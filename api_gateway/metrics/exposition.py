@@ -1,4 +1,4 @@
-"""Figures as Prometheus' metric families. No label names a tenant, a turn or anything that a user said."""
+"""Figures as Prometheus' metric families. No label contains a tenant, a turn or anything that a user said."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROCESS: Final = ProcessCollector(registry=None)
 
 
 class _Families:
-    """What an encoder of ``prometheus_client`` asks for."""
+    """The collector that an encoder of ``prometheus_client`` expects."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -28,7 +28,7 @@ class _Families:
 
 
 def exposed(figures: Figures, traffic: Traffic, webhooks: Mapping[Key, int], accept: str) -> tuple[bytes, str]:
-    """The text of ``/metrics`` and its content type, as ``accept`` asks for: Prometheus' own format or OpenMetrics."""
+    """The body of ``/metrics`` and its content type, in the format ``accept`` asks for: Prometheus' or OpenMetrics."""
     encode, content_type = choose_encoder(accept)
     families = [*_fleet(figures), *_ended(figures.ended), *_traffic(traffic), _webhooks(webhooks), *_PROCESS.collect()]
     return encode(_Families(families)), content_type
@@ -37,7 +37,7 @@ def exposed(figures: Figures, traffic: Traffic, webhooks: Mapping[Key, int], acc
 def _fleet(figures: Figures) -> Iterator[Metric]:
     answers = {"database": figures.open_work, "broker": figures.queues, "redis": figures.counters}
     up = {(name,): float(answer is not None) for name, answer in answers.items()}
-    yield _gauge("harness_source_up", "Whether what the other figures come from answered.", ("source",), up)
+    yield _gauge("harness_source_up", "Whether a source of the other metrics answered.", ("source",), up)
     now = figures.open_work.open_turns if figures.open_work else ()
     count = {(each.agent, each.status): float(each.number) for each in now}
     overdue = {(each.agent, each.status): float(each.overdue) for each in now}

@@ -1,4 +1,4 @@
-"""The fleet's figures for ``/metrics``: read from database, broker and Redis when somebody asks, and only then."""
+"""The fleet's figures for ``/metrics``, read from database, broker and Redis only when somebody asks."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ TURN_QUEUES: Final = frozenset(turn_queue(priority) for priority in Priority)
 COUNTED: Final[Mapping[str, str]] = {
     LATE_RESULTS: "Results of tools that came too late and were dropped.",
     HOOK_FAILURES: "Calls of hooks that failed and were ignored.",
-    FINALIZER_FAILURES: "Steps of turns' ends that failed and were left out.",
+    FINALIZER_FAILURES: "Steps at the end of turns that failed and were skipped.",
     TRACES_LOST: "Turns whose traces were lost.",
 }
-"""What workers count in Redis, in words."""
+"""The help text of each counter that workers keep in Redis."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class OpenWork:
 
     Args:
         open_turns: How many turns, by agent and status.
-        oldest_queued_s: For how many seconds the turn of each priority that was posted first has been waiting to start.
+        oldest_queued_s: How long the oldest turn that could start has been waiting, in seconds, by priority.
     """
 
     open_turns: Sequence[OpenTurns]
@@ -69,13 +69,13 @@ class OpenWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The fleet at one moment; ``None`` stands for what did not answer.
+    """The fleet at one moment; ``None`` where a source did not answer.
 
     Args:
-        ended: Totals of the turns that have ended since this process began, as far as they are known.
+        ended: Totals over the turns that have ended since this process began, as far as they are known.
         open_work: The turns that have not ended.
-        queues: Messages that wait, by queue.
-        counters: What workers have counted, by name; 0 of what none has.
+        queues: How many messages wait in each queue.
+        counters: The counters that workers keep, by name; 0 for one that no worker has increased.
     """
 
     ended: Totals
@@ -85,12 +85,12 @@ class Figures:
 
 
 class FleetFigures:
-    """Reads the figures; who asks while they are read gets the same.
+    """Reads the figures; callers who ask while they are being read share the result.
 
     Args:
         engine: The database.
         publisher: Asks the broker for the lengths of its queues.
-        redis_url: Where workers count what no transaction can; ``None`` if there is none.
+        redis_url: The Redis in which workers count what no transaction can count; ``None`` if there is none.
     """
 
     def __init__(self, engine: AsyncEngine, publisher: Publisher, redis_url: str | None) -> None:
@@ -102,7 +102,7 @@ class FleetFigures:
         self._reading = SingleFlight(self._read)
 
     async def read(self) -> Figures:
-        """The figures now, within some seconds."""
+        """The figures now; takes some seconds at most."""
         return await self._reading()
 
     async def _read(self) -> Figures:
@@ -136,7 +136,7 @@ class FleetFigures:
 async def _answer(asked: Coroutine[Any, Any, T], whom: str) -> T | None:
     try:
         return await answered_within(TIMEOUT_S, asked)
-    except Exception as error:  # noqa: BLE001 - never raises: what is missing is said to be, the rest is exposed
+    except Exception as error:  # noqa: BLE001 - never raises: the gap is reported, and the rest is exposed
         _log.warning("metrics without %s: %s", whom, in_a_line(error))
         return None
 

@@ -1,7 +1,7 @@
-"""What ``/metrics`` asks the database: every figure of the fleet that comes from SQL, in one place.
+"""The queries behind ``/metrics``: every figure of the fleet that comes from SQL.
 
-Turns that have not ended are found by the index of ``wake_at``, those that have by the index of ``finished_at``; no
-query reads the others, however many there are.
+Unfinished turns are found by the index of ``wake_at``, finished ones by the index of ``finished_at``; no query reads
+any other turns, however many there are.
 """
 
 # ruff: noqa: ANN401 - selects of many columns
@@ -15,7 +15,7 @@ from harness_worker.schema import agents, db_now, tool_calls, turns
 from harness_worker.wire import TurnStatus
 
 OVERDUE_S: Final = 10.0
-"""A turn that somebody should have looked at so long ago, and nobody did, is overdue."""
+"""A turn is overdue when it has been due for a look for longer than this and nobody holds it."""
 
 TOKEN_KINDS: Final = ("input", "output", "cache_read", "cache_write")
 
@@ -23,7 +23,8 @@ NOW: Final = select(db_now())
 CATALOGUE: Final = select(agents.c.name, agents.c.tools)
 
 _IS_OPEN: Final = turns.c.wake_at > -1
-"""Never null before the end, always null after it; with a bound, for without one SQLite leaves the index alone."""
+"""``wake_at`` is null once a turn has ended, and only then. The bound is there because SQLite needs one to use the
+index."""
 
 _IS_UNHELD: Final = or_(turns.c.owner.is_(None), turns.c.lease_until < db_now())
 _IS_OVERDUE: Final = and_(turns.c.wake_at < db_now() - OVERDUE_S, _IS_UNHELD)
@@ -38,10 +39,10 @@ OPEN_TURNS: Final = (
     .where(_IS_OPEN)
     .group_by(turns.c.agent, turns.c.status)
 )
-"""How many turns of each agent are in each status that is not final, and how many of them are overdue."""
+"""How many turns of each agent are in each unfinished status, and how many of them are overdue."""
 
 _SESSION: Final = (turns.c.tenant.concat(""), turns.c.session_id)
-"""As an expression, or SQLite would read every turn there is by the index of sessions, to have no sorting to do."""
+"""An expression: with the plain column SQLite would read every turn by the index of sessions to avoid sorting."""
 
 _IN_ORDER: Final = (
     select(
@@ -51,7 +52,7 @@ _IN_ORDER: Final = (
     .where(_IS_OPEN)
     .subquery("in_order")
 )
-"""The open turns, each beside the first of its session, which alone may begin."""
+"""The open turns, each with the number of the first open one of its session, which alone may begin."""
 
 OLDEST_QUEUED: Final = (
     select(_IN_ORDER.c.priority, (db_now() - func.min(_IN_ORDER.c.created_at)).label("age_s"))
@@ -64,8 +65,8 @@ OLDEST_QUEUED: Final = (
 def queues_in_use(dialect: str) -> Any:
     """The queues in which calls of open turns wait.
 
-    The calls are looked up by their turns. Of a join, SQLite would begin with the calls, and of ``IN``, Postgres would
-    make one that reads every call there is once some thousand turns are open: it looks the elements of an array up.
+    The calls must be looked up by their turns. Given a join, SQLite would begin with the calls. Given ``IN``, Postgres
+    would make it a join that reads every call once some thousand turns are open, but it looks up an array's elements.
     """
     open_turns = select(turns.c.id).where(_IS_OPEN)
     is_open = (
@@ -83,13 +84,13 @@ def ended_after(since: float, until: float | None = None) -> ColumnElement[bool]
 
 
 def slice_end(since: float, until: float, most: int) -> Any:
-    """When the last of the first ``most`` turns ended of those between the two times; no row if they are fewer."""
+    """When the last of the first ``most`` turns between the two times ended; no row if there are fewer."""
     ended_at = turns.c.finished_at
     return select(ended_at).where(ended_after(since, until)).order_by(ended_at).offset(most - 1).limit(1)
 
 
 def ended_turns(ended: ColumnElement[bool]) -> Any:
-    """By agent, status and stop reason: how many turns ended, and the sums of their times, dollars and tokens."""
+    """How many turns ended, and the sums of their times, dollars and tokens, by agent, status and stop reason."""
     started_at = func.coalesce(turns.c.started_at, turns.c.finished_at)
     labels = (turns.c.agent, turns.c.status, turns.c.stop_reason)
     tokens = [func.sum(turns.c.used[f"{kind}_tokens"].as_float()).label(kind) for kind in TOKEN_KINDS]
@@ -108,12 +109,12 @@ def ended_turns(ended: ColumnElement[bool]) -> Any:
 
 
 def ended_calls(ended: ColumnElement[bool]) -> Any:
-    """By tool and kind of outcome: how many calls the turns that ended had made."""
+    """How many calls the ended turns have made, by tool and kind of outcome."""
     kind = tool_calls.c.outcome["kind"].as_string().label("kind")
     joined = tool_calls.join(turns, turns.c.id == tool_calls.c.turn_id)
     return (
         select(tool_calls.c.tool, kind, func.count().label("number"))
         .select_from(joined)
-        .where(ended, tool_calls.c.step >= turns.c.first_step)  # a fork's others were its origin's
+        .where(ended, tool_calls.c.step >= turns.c.first_step)  # a fork's earlier calls are its origin's
         .group_by(tool_calls.c.tool, kind)
     )

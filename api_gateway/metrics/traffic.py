@@ -11,15 +11,15 @@ from starlette.types import Scope
 
 METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER: Final = "other"
-"""Stands for methods and paths that only the client knows: there may be any number of them."""
+"""The label of all methods and paths that the API does not have: clients may send any number of them."""
 
 
 class Traffic:
     """The requests and streams of this process.
 
     Attributes:
-        answered: Requests by method, route (with its placeholders) and status.
-        readers: Streams that are open: of events, and of answers to OpenAI's clients.
+        answered: How many requests were answered, by method, route (with its placeholders) and status.
+        readers: How many streams are open: of events, and of answers to OpenAI's clients.
     """
 
     def __init__(self) -> None:
@@ -42,5 +42,5 @@ class Traffic:
 
 
 def _route(scope: Scope) -> str:
-    """The route's path as it is written in the code; the router leaves the route in the scope."""
+    """The route's path as written in the code; the router puts the route into the scope."""
     return getattr(scope.get("route"), "path", OTHER)
