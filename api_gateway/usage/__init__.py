@@ -1,1 +1,1 @@
-"""What turns have used: asked for, added up and answered."""
+"""What turns have used: the requests, the sums and the answers."""

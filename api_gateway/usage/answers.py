@@ -1,4 +1,4 @@
-"""What the API answers about what turns have used."""
+"""The API's answers about usage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ ModelCallKind: TypeAlias = Literal["step", "reflection", "compaction"]
 
 
 class ModelCall(Answer):
-    """One answer of a model; cached tokens are not in ``input_tokens``."""
+    """One answer of a model; ``input_tokens`` does not include cached tokens."""
 
     step: int
     kind: ModelCallKind
-    model: str | None = Field(description="null if a version before this one told it")
+    model: str | None = Field(description="null if an earlier version made the call")
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
@@ -27,25 +27,25 @@ class ModelCall(Answer):
 
 
 class ToolUsage(Answer):
-    """The calls of one tool that have ended."""
+    """The ended calls of one tool."""
 
     tool: str
     calls: Count
-    failures: int = Field(description="how many of them were told to the model as errors; denied ones too")
-    elapsed_ms: float = Field(description="how long they ran, together")
+    failures: int = Field(description="how many of them were errors to the model, including denied ones")
+    elapsed_ms: float = Field(description="how long they ran in total")
 
 
 class TurnUsage(Answer):
-    """What a turn has used so far: all in all, and by its own calls of models and tools."""
+    """What a turn has used so far: in total, and by its own calls of models and tools."""
 
     turn_id: str
-    total: Usage = Field(description="the turn's `usage`: also what the turns that it asked for have used")
+    total: Usage = Field(description="the turn's `usage`, which includes that of the turns it asked for")
     model_calls: list[ModelCall]
     tools: list[ToolUsage]
 
 
 class UsageSum(Usage):
-    """What turns have used together; cached tokens are not in ``input_tokens``."""
+    """What turns have used together; ``input_tokens`` does not include cached tokens."""
 
     turns: int = 0
 
@@ -53,15 +53,15 @@ class UsageSum(Usage):
 class UsageGroup(UsageSum):
     """The sum of one group."""
 
-    key: str | None = Field(description="null: of those that have none")
+    key: str | None = Field(description="the value that the turns have in common; null for turns that have none")
 
 
 class UsageReport(Answer):
-    """Sums by group, those that cost most first, of days the newest; ``total`` is of all groups, shown or not."""
+    """Sums by group, the costliest group first, or the newest day; ``total`` covers all groups, shown or not."""
 
     begin: str = Field(serialization_alias="from")
     end: str = Field(serialization_alias="to")
     by: str
     data: list[UsageGroup]
-    groups: int = Field(description="how many there are, shown or not")
+    groups: int = Field(description="how many groups there are, shown or not")
     total: UsageSum

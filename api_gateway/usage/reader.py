@@ -1,4 +1,4 @@
-"""What turns have used, added up from the journal: one turn's model calls and tools, and sums over many turns."""
+"""Usage, added up from the journal: one turn's model calls and tools, and sums over many turns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS: Final[Mapping[str, ModelCallKind]] = {
     "reflection.completed": "reflection",
     "compaction.completed": "compaction",
 }
-"""The events that tell what a model was asked for, and what its answer cost."""
+"""The kind of model call that each of these event types reports."""
 
 TOOL: Final = "tool.completed"
 
@@ -38,7 +38,7 @@ _TOLD: Final = ("step", "model", "usage", "is_stub", "tool", "is_error", "elapse
 _EVENTS: Final = select(
     turn_events.c.type, turn_events.c.at, *(turn_events.c.data[name].label(name) for name in _TOLD)
 ).order_by(turn_events.c.seq)
-"""What events tell of usage, null if they do not; a model's text, which may be long, is not read."""
+"""The events' data about usage, null where an event has none; a model's text, which may be long, is not read."""
 
 
 class UsageReader:
@@ -47,7 +47,7 @@ class UsageReader:
     Args:
         engine: The database.
         tenant: Whose turns.
-        adding_up: Held by whoever adds up many turns of the tenant: one at a time, so that others have connections.
+        adding_up: Held while many of the tenant's turns are added up: one report at a time, to spare connections.
     """
 
     def __init__(self, engine: AsyncEngine, tenant: str, adding_up: asyncio.Lock) -> None:
@@ -56,7 +56,7 @@ class UsageReader:
         self._adding_up = adding_up
 
     async def turn(self, turn_id: str) -> TurnUsage | None:
-        """One turn, as it is; ``None`` if there is none."""
+        """What one turn has used so far; ``None`` if there is no such turn."""
         found = select(turns.c.used, turns.c.delegated).where(turns.c.id == turn_id, turns.c.tenant == self._tenant)
         told = (turn_events.c.turn_id == turn_id, turn_events.c.type.in_((*KINDS, TOOL)))
         async with self._engine.connect() as connection:
@@ -70,10 +70,10 @@ class UsageReader:
         return TurnUsage(turn_id=turn_id, total=total, model_calls=calls, tools=tools)
 
     async def report(self, query: UsageQuery) -> UsageReport:
-        """The sums of all turns that were made in the time asked for.
+        """The sums over all turns that were made in the period asked for.
 
         Raises:
-            Problem: 422 ``invalid_request``: that is no time, or too long.
+            Problem: 422 ``invalid_request``: the period lies in the future, or is too long.
         """
         async with self._adding_up, self._engine.connect() as connection:
             begin, end = query.span((await connection.execute(select(db_now()))).scalar_one())
@@ -89,7 +89,7 @@ class UsageReader:
         )
 
     def _sums(self, query: UsageQuery, begin: float, end: float) -> AnySelect:
-        """A row a group, each with the sums of all groups beside its own."""
+        """One row a group, each with the sums over all groups beside its own."""
         dialect = self._engine.dialect.name
         made = and_(turns.c.tenant == self._tenant, turns.c.created_at >= begin, turns.c.created_at < end)
         each = select(_grouped_by(query.by, dialect).label("key"), *_used()).where(made, *narrowed(query, dialect))
@@ -117,7 +117,7 @@ def _grouped_by(by: str, dialect: str) -> ColumnElement[Any]:
         return metadata_text(by.removeprefix(METADATA_PREFIX), dialect)
     if by == "day":
         days = turns.c.created_at / DAY_S
-        return cast(func.floor(days) if dialect == POSTGRES else days, Integer)  # SQLite cuts, and may have no floor
+        return cast(func.floor(days) if dialect == POSTGRES else days, Integer)  # SQLite truncates, and may lack floor
     if by == "model":
         return _LAST_MODEL
     return turns.c["session_id" if by == "session" else by]
@@ -130,7 +130,7 @@ _LAST_MODEL: Final = (
     .limit(1)
     .scalar_subquery()
 )
-"""The model that answered a turn last: only an agent that was changed meanwhile has had another one."""
+"""The model of a turn's last answer; earlier answers differ only if the agent was changed meanwhile."""
 
 
 def _key(key: Any, by: str) -> str | None:  # noqa: ANN401 - as the database has it
@@ -143,7 +143,7 @@ def _sums_of(row: AnyRow, prefix: str = "") -> dict[str, Any]:
 
 
 def _was_asked(event: AnyRow) -> bool:
-    """Whether a model answered; a stub may stand for one that was not even asked."""
+    """Whether a model was asked; a stub may stand for a call that was not even made."""
     usage: Mapping[str, Any] = event.usage or {}
     return not event.is_stub or any(usage.values())
 

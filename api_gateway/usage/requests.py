@@ -15,25 +15,25 @@ from api_gateway.requests.queries import Narrowing
 USUAL_S: Final = 30 * 86_400.0
 LONGEST_S: Final = 366 * 86_400.0
 BEYOND_S: Final = 250_000_000_000.0
-"""Seconds since the epoch that no calendar of ours has."""
+"""A time, in seconds since the epoch, that Python's calendar does not reach."""
 
 MOST_GROUPS: Final = 1_000
 
 COLUMNS: Final = ("agent", "day", "model", "session", "status")
-"""What turns may be grouped by, besides their metadata."""
+"""What turns may be grouped by, apart from their metadata."""
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
 
 
 def moment(text: object) -> object:
-    """A time of RFC 3339, or a day for its beginning in UTC, in seconds since the epoch.
+    """An RFC 3339 time, or the beginning of a day in UTC, as seconds since the epoch; a value that is no text stays.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither a time nor a day.
     """
     if not isinstance(text, str):
         return text
-    spaced = re.sub(r" (?=\d\d:\d\d$)", "+", text)  # a plus in a URL is a space
+    spaced = re.sub(r" (?=\d\d:\d\d$)", "+", text)  # a plus in a URL becomes a space
     try:
         at = _read(spaced.upper()) if _MOMENT.fullmatch(spaced) else -1.0
     except ValueError:
@@ -60,17 +60,17 @@ Moment = Annotated[
 
 
 class UsageQuery(Narrowing):
-    """Whose turns, of which time, added up by what."""
+    """Which turns to add up, of which period, grouped by what."""
 
     begin: Moment | None = Field(
-        default=None, alias="from", description="turns made then or later: RFC 3339. Default: 30 days before `to`"
+        default=None, alias="from", description="turns made then or later; RFC 3339. Default: 30 days before `to`"
     )
-    end: Moment | None = Field(default=None, alias="to", description="turns made before: RFC 3339. Default: now")
+    end: Moment | None = Field(default=None, alias="to", description="turns made before then; RFC 3339. Default: now")
     by: Annotated[str, AfterValidator(_grouping)] = Field(
         default="agent", description="`agent`, `day` (UTC), `model`, `session`, `status`, `metadata.KEY`"
     )
     limit: Annotated[int, Field(ge=1, le=MOST_GROUPS), Number] = Field(
-        default=MOST_GROUPS, description="how many groups: those that cost most; of days the newest"
+        default=MOST_GROUPS, description="how many groups to return: the costliest, or the newest days"
     )
 
     @model_validator(mode="after")
@@ -80,15 +80,15 @@ class UsageQuery(Narrowing):
         return self
 
     def span(self, now: float) -> tuple[float, float]:
-        """From when, and until when; seconds since the epoch.
+        """The period's beginning and end, in seconds since the epoch.
 
         Raises:
-            Problem: 422 ``invalid_request``: that is no time, or too long.
+            Problem: 422 ``invalid_request``: the period lies in the future, or is too long.
         """
         end = now if self.end is None else self.end
         begin = max(0.0, end - USUAL_S) if self.begin is None else self.begin
         if begin > end:
             raise invalid_at(["query", "from"], "lies in the future")
         if end - begin > LONGEST_S:
-            raise invalid_at(["query", "from"], "lies more than 366 days before `to`: ask for a part of that time")
+            raise invalid_at(["query", "from"], "lies more than 366 days before `to`: ask for a shorter period")
         return begin, end
