@@ -1,4 +1,4 @@
-"""What the API answers about batches."""
+"""The API's answers about batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BatchStatus: TypeAlias = Literal["in_progress", "canceling", "ended"]
 
 
 class BatchCounts(Answer):
-    """How many turns of a batch are in which status."""
+    """How many turns of a batch are in each status."""
 
     queued: int = 0
     running: int = 0
@@ -24,7 +24,7 @@ class BatchCounts(Answer):
 
     @property
     def unfinished(self) -> int:
-        """How many are not over."""
+        """How many turns have not ended."""
         return self.queued + self.running + self.requires_action
 
 
@@ -33,25 +33,25 @@ class Batch(Answer):
 
     id: str
     status: BatchStatus = Field(
-        description="`ended` once every turn is over; `canceling` while each that is not was asked to stop"
+        description="`ended` once every turn has ended; `canceling` while all that have not were asked to stop"
     )
-    total: int = Field(description="how many turns were posted; those that were removed since are in no count")
+    total: int = Field(description="how many turns were posted; turns removed since then are in none of `counts`")
     counts: BatchCounts
     metadata: dict[str, str]
     created_at: str
     ended_at: str | None
-    results_url: str = Field(description="the path of its turns that are over, a JSON object a line")
+    results_url: str = Field(description="the path of the results: the turns that have ended, a JSON object a line")
 
 
 class BatchPage(Answer):
-    """Batches, newest first; pass ``next`` as ``after``."""
+    """Batches, newest first; pass ``next`` as ``after`` to get the next page."""
 
     data: list[Batch]
     next: str | None
 
 
 class BatchResult(Answer):
-    """A line of a batch's results: a turn that is over, and what the client calls it."""
+    """A line of a batch's results: a turn that has ended, and the client's name for it."""
 
     custom_id: str
     turn: Turn

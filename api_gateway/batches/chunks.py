@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 CHUNK: Final = 500
-"""Rows of one statement: while a piece is written, the loop serves others."""
+"""The most rows of one statement; between statements the event loop serves other requests."""
 
 
 def chunks_of(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:

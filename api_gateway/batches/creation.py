@@ -24,7 +24,7 @@ from harness_worker.schema import batches, db_now, messages, turn_events, turns,
 from harness_worker.wire import QUEUE_LOOK_S, TurnStatus
 
 LOOKED_AT_A_S: Final = 20.0
-"""So many turns of a batch become due a second, so that coordinators that find them go on finding others."""
+"""How many turns of a batch become due a second, so that coordinators who find them also find others' turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class MadeBatch:
     """A batch that a request has made.
 
     Args:
-        batch: As it was made.
-        ready: Its turns that wait for no other, as (id, priority), in order.
+        batch: The batch as it was made.
+        ready: Its turns that wait for no other turn, as (id, priority), in order.
     """
 
     batch: Batch
@@ -44,7 +44,7 @@ class BatchCreator:
     """Makes the batches of one tenant.
 
     Args:
-        caller: For whom.
+        caller: The tenant that asks, and its limits.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -54,12 +54,12 @@ class BatchCreator:
     async def create(
         self, request: BatchRequest, claim: IdempotencyClaim | None, allowance: Allowance
     ) -> MadeBatch | Earlier:
-        """Insert a batch with all its turns, or find the one ``claim`` has made before.
+        """Insert a batch with all its turns, or find the one that an earlier request with the same key made.
 
         Args:
-            request: Its turns; no two have one name.
-            claim: Its idempotency key.
-            allowance: Whether other turns may be made.
+            request: The turns; no two have the same ``custom_id``.
+            claim: The request's idempotency key.
+            allowance: Whether the tenant's daily budget allows new turns.
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 429 ``queue_full``, 402
@@ -80,7 +80,7 @@ class BatchCreator:
             await check_queue(connection, self._caller.tenant, self._caller.limits.queue, len(items))
         wanted = [item.params.session_id or self._caller.new_id() for item in items]
         places = await taken_places(connection, self._caller.tenant, wanted)
-        # Read behind the sessions' locks: later than the turns before these.
+        # Read once the sessions are locked, so that it is later than the times of the turns before these.
         now: float = (await connection.execute(select(db_now()))).scalar_one()
         row = {"id": batch_id, "tenant": self._caller.tenant, "total": len(items), "created_at": now}
         inserted = await connection.execute(
@@ -124,14 +124,14 @@ class BatchCreator:
         ]
 
     def _budget(self, params: BatchParams, usual: Mapping[str, Budget], caps: Mapping[str, Caps]) -> Budget:
-        """What most turns of a batch may use is told once for all of them."""
+        """The turn's budget; turns that ask for none share their agent's, which was worked out once."""
         if params.budget is None:
             return usual[params.agent]
         return clamped(caps[params.agent], self._caller.limits.budget, params.budget)
 
 
 def _agents(items: Sequence[BatchItem]) -> dict[str, list[str | int]]:
-    """The agents that are asked, each with the place of the first turn that asks it."""
+    """The agents of the turns, each with the place in the request where it is named first."""
     places: dict[str, int] = {}
     for place, item in enumerate(items):
         places.setdefault(item.params.agent, place)

@@ -1,4 +1,4 @@
-"""What clients send to make a batch, and to look at those they have."""
+"""What clients send to make batches and to read their results."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from api_gateway.requests.turns import TurnRequest
 from harness_worker.wire import Priority
 
 MOST_REQUESTS: Final = 10_000
-"""They are stored in one transaction, for which everybody who writes to SQLite waits."""
+"""The most turns of a batch. They are stored in one transaction, and all other writers to SQLite wait for it."""
 
 
 class BatchParams(TurnRequest):
-    """One turn of a batch, as ``POST /v1/turns`` takes it. It waits for its session; nobody waits for it."""
+    """One turn of a batch, as ``POST /v1/turns`` takes it, except that it always waits for its turn in its session."""
 
     multitask: Literal["enqueue"] | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - frozen
 
     @property
     def queue_priority(self) -> Priority:
-        """Who waits for it; nobody unless said."""
+        """The turn's priority; batch unless the request says otherwise."""
         return Priority(self.priority or Priority.BATCH)
 
 
 class BatchItem(ClosedBody):
-    """One turn of a batch, and what the client calls it; no other of the batch has that name."""
+    """One turn of a batch, and the client's name for it, which is unique in the batch."""
 
     custom_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     params: BatchParams
@@ -47,15 +47,15 @@ class ResultsQuery(ClosedQuery):
     """Where the results begin."""
 
     after: Annotated[Text, Field(max_length=64)] | None = Field(
-        default=None, description="a turn of the batch: those posted behind it"
+        default=None, description="the id of a turn of the batch: only results of turns posted after it"
     )
 
 
 def check_names(request: BatchRequest) -> None:
-    """Refuse a batch in which two turns have one name.
+    """Refuse a batch in which two turns have the same ``custom_id``.
 
     Raises:
-        Problem: 422 ``invalid_request``, naming each place but the first with such a name, as many as are told.
+        Problem: 422 ``invalid_request``, naming each place that repeats one, up to ``MOST_PROBLEMS``.
     """
     seen: Counter[str] = Counter()
     twice: list[FieldProblem] = []

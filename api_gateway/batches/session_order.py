@@ -1,4 +1,4 @@
-"""Where the turns of a batch stand in their sessions: the places of many turns, taken together."""
+"""The order of a batch's turns in their sessions: the places of many turns, taken together."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class BatchPlace:
 
     Args:
         session_id: Which session.
-        number: Which turn of the session it is, from 1.
-        is_behind: Whether it waits for the end of another.
-        is_followed: Whether another of its batch waits for its end.
+        number: The turn's number in the session, from 1.
+        is_behind: Whether it waits for the end of another turn.
+        is_followed: Whether another turn of its batch waits for its end.
     """
 
     session_id: str
@@ -30,7 +30,7 @@ class BatchPlace:
 
 
 async def taken_places(connection: AsyncConnection, tenant: str, session_ids: Sequence[str]) -> list[BatchPlace]:
-    """Take the next places of sessions, within the transaction that fills them; others wait for its commit.
+    """Take the next places of sessions in the transaction that fills them; other requests wait for its commit.
 
     Args:
         connection: The database.
@@ -55,7 +55,7 @@ def placed(session_ids: Sequence[str], last: Mapping[str, int], busy: set[str]) 
 
     Args:
         session_ids: The session of each turn.
-        last: The number of each session's last turn, with these.
+        last: The number of each session's last turn, including these.
         busy: The sessions that had an unfinished turn before these.
     """
     left = Counter(session_ids)
@@ -78,7 +78,7 @@ async def _taken(connection: AsyncConnection, tenant: str, wanted: Mapping[str, 
 
 
 async def _followed(connection: AsyncConnection, tenant: str, session_ids: Sequence[str]) -> set[str]:
-    """Those of these sessions that have unfinished turns, which wake the next ones when they end from now on."""
+    """Which of these sessions have unfinished turns; from now on the last such turn wakes the next one when it ends."""
     if not session_ids:
         return set()
     values = {"of_tenant": tenant, "of_sessions": list(session_ids)}

@@ -1,4 +1,4 @@
-"""How a batch stands, as its turns' rows say: nothing else could differ from them."""
+"""The status of a batch, derived from its turns' rows alone, so that it cannot differ from them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from harness_worker.wire import rfc3339
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchState:
-    """How the turns of a batch stand.
+    """The state of a batch's turns.
 
     Args:
-        numbers: How many are in each status.
-        goes_on: Whether one of them is not over and was not asked to stop.
-        last_end: When one of them ended last, seconds since the epoch.
+        numbers: How many turns are in each status.
+        goes_on: Whether any of them has not ended and was not asked to stop.
+        last_end: When the last of them ended, seconds since the epoch.
     """
 
     numbers: Mapping[str, int]
@@ -26,7 +26,7 @@ class BatchState:
 
 
 def state_of(rows: Iterable[AnyRow]) -> BatchState:
-    """The state of one batch by rows of (status, number, going_on, last_end), one a status."""
+    """The state of one batch, from rows of (status, number, going_on, last_end), one for each status."""
     found = list(rows)
     ends = [row.last_end for row in found if row.last_end is not None]
     return BatchState(
@@ -37,7 +37,7 @@ def state_of(rows: Iterable[AnyRow]) -> BatchState:
 
 
 def batch_of(row: AnyRow, state: BatchState) -> Batch:
-    """A row of ``batches`` and how its turns stand."""
+    """The batch of a row of ``batches`` and the state of its turns."""
     counts = BatchCounts.model_validate(state.numbers)
     status: BatchStatus = "ended"
     if counts.unfinished:

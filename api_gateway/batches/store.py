@@ -1,4 +1,4 @@
-"""What the gateway reads of batches, and the one thing it may change: that they are to stop."""
+"""What the gateway reads of batches, and the one change it may make: asking them to stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness_worker.schema import batches, db_now, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 RESULTS_PAGE: Final = 50
-"""Turns that are in memory for a reader of results, if they are not long."""
+"""How many turns a reader of results has in memory at most; fewer if they are long."""
 
 _RESULT_BYTES: Final = TEXT_BYTES + call_bytes()
 _OPEN: Final = turns.c.status.not_in(FINAL_STATUSES)
@@ -30,7 +30,7 @@ _GOES_ON: Final = and_(_OPEN, turns.c.cancel_requested == false())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """Turns of a batch that were asked to stop, as (id, priority): those that wait to begin, and the others."""
+    """Turns of a batch that were asked to stop, as (id, priority): those yet to begin, and those that have begun."""
 
     queued: Sequence[tuple[str, str]]
     begun: Sequence[tuple[str, str]]
@@ -46,13 +46,13 @@ class Batches:
         self._rows = select(batches).where(batches.c.tenant == tenant)
 
     async def one(self, batch_id: str) -> Batch | None:
-        """The batch of that id."""
+        """The batch with that id."""
         async with self._engine.connect() as connection:
             row = (await connection.execute(self._rows.where(batches.c.id == batch_id))).one_or_none()
             return None if row is None else (await self._shown(connection, [row]))[0]
 
     async def exists(self, batch_id: str) -> bool:
-        """Whether there is a batch of that id."""
+        """Whether there is a batch with that id."""
         query = self._rows.with_only_columns(batches.c.id).where(batches.c.id == batch_id)
         async with self._engine.connect() as connection:
             return (await connection.execute(query)).one_or_none() is not None
@@ -66,13 +66,13 @@ class Batches:
         return BatchPage(data=data, next=next_of(found[: query.limit], len(found)))
 
     async def has(self, batch_id: str, turn_id: str) -> bool:
-        """Whether the turn is one of the batch."""
+        """Whether the turn belongs to the batch."""
         query = select(turns.c.id).where(*self._of(batch_id), turns.c.id == turn_id)
         async with self._engine.connect() as connection:
             return (await connection.execute(query)).one_or_none() is not None
 
     async def results(self, batch_id: str, after: str) -> list[BatchResult]:
-        """The next turns of a batch that are over, in the order in which they were posted."""
+        """The next ended turns of a batch, those posted after the turn ``after``, in the order of posting."""
         over = select(*TURN_COLUMNS).where(*self._of(batch_id), ~_OPEN, turns.c.id > after)
         page = over.order_by(turns.c.id).limit(RESULTS_PAGE)
         async with self._engine.connect() as connection:
@@ -81,11 +81,11 @@ class Batches:
         return [BatchResult(custom_id=row.custom_id, turn=turn_of(row, calls[row.id])) for row in found]
 
     async def request_cancel(self, batch_id: str) -> Stopping:
-        """Ask all turns of a batch that are not over to stop.
+        """Ask all unfinished turns of a batch to stop.
 
         Queued turns keep their due time: thousands due at once would starve all others.
         """
-        # In one order, so that two who do this do not wait for each other.
+        # Locked in a fixed order, so that two requests that do this do not wait for each other.
         open_ones = select(turns.c.id).where(*self._of(batch_id), _OPEN).order_by(turns.c.id)
         at_once = case((turns.c.status == TurnStatus.QUEUED, turns.c.wake_at), else_=db_now())
         change = (
@@ -113,7 +113,7 @@ class Batches:
                 func.max(case((_GOES_ON, 1), else_=0)).label("going_on"),
                 func.max(turns.c.finished_at).label("last_end"),
             )
-            .where(turns.c.batch_id.in_(batch_ids))  # not by tenant: SQLite would read all of its turns, by sessions
+            .where(turns.c.batch_id.in_(batch_ids))  # no tenant: SQLite would read all its turns by sessions' index
             .group_by(turns.c.batch_id, turns.c.status)
         )
         found: defaultdict[str, list[AnyRow]] = defaultdict(list)
