@@ -1,1 +1,1 @@
-"""Turns in SQL: how one is made, forked and answered, and what is read of them."""
+"""Turns in SQL: making, forking and answering them, and reading them."""

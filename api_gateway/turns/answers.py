@@ -1,4 +1,4 @@
-"""What the API answers about turns, and what all answers have in common."""
+"""The API's answers about turns, and the base class of all answers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from harness_worker.wire import StopReason, Strategy, TurnStatus
 
 
 class Answer(BaseModel):
-    """Part of an answer."""
+    """An answer, or a part of one."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Usage(Answer):
-    """What a turn and those that it asked for have used so far; cached tokens are not in ``input_tokens``.
+    """What a turn and the turns it asked for have used so far; ``input_tokens`` does not include cached tokens.
 
-    Steps and tool calls are its own.
+    Steps and tool calls are the turn's own.
     """
 
     input_tokens: int = 0
@@ -31,7 +31,7 @@ class Usage(Answer):
 
 
 class Budget(Answer):
-    """What a turn may use; ``null`` is no limit. US dollars, seconds."""
+    """What a turn may use, in US dollars and seconds; ``null`` means no limit."""
 
     max_steps: int
     max_tool_calls: int
@@ -65,7 +65,7 @@ class Call(Answer):
     attempt: int
     worker: str | None
     child_turn_id: str | None = Field(
-        default=None, description="the turn that a call of another agent is, once it was sent"
+        default=None, description="the turn that a call of another agent started, once the call was sent"
     )
     started_at: str | None
     finished_at: str | None
@@ -81,13 +81,13 @@ class RequiredAction(Answer):
 
 
 class SubagentAction(RequiredAction):
-    """The same of a turn that was asked for, at any depth: the answer goes to that turn, ``turn_id``."""
+    """A call that waits for a person in a turn below this one, at any depth; answer it at that turn, ``turn_id``."""
 
     turn_id: str
 
 
 class Citation(Answer):
-    """What an answer cites: ``local``, a document by its passage's id; ``web``, a page by its address."""
+    """A source that an answer cites: ``local``, a document by its passage's id; ``web``, a page by its address."""
 
     kind: Literal["local", "web"]
     id: str
@@ -97,28 +97,28 @@ class Citation(Answer):
 
 
 class ForkedFrom(Answer):
-    """What a turn was forked from: it has that turn's steps before ``step``, and its own from there on."""
+    """What a turn was forked from: it has that turn's steps before ``step``, and its own from ``step`` on."""
 
     turn_id: str
     step: int
 
 
 class Parent(Answer):
-    """Which call of which turn a turn is."""
+    """The call that started a turn, and the turn that made the call."""
 
     turn_id: str
     call_id: str
 
 
 class TurnSummary(Answer):
-    """A turn without its calls, as lists give it. Times are RFC 3339 UTC."""
+    """A turn without its calls, as lists show it. Times are RFC 3339 UTC."""
 
     id: str
     status: TurnStatus
     stop_reason: StopReason | None
     agent: str
     session_id: str
-    parent: Parent | None = Field(default=None, description="the call that it is, if an agent asked for it")
+    parent: Parent | None = Field(default=None, description="the call that started it, if an agent asked for it")
     input: str
     output_text: str
     citations: list[Citation]
@@ -126,56 +126,57 @@ class TurnSummary(Answer):
     budget: Budget
     required_actions: list[RequiredAction]
     subagent_actions: list[SubagentAction] = Field(
-        default_factory=list[SubagentAction], description="what turns below it wait for; answer each at its `turn_id`"
+        default_factory=list[SubagentAction],
+        description="calls of turns below it that wait for a person; answer each at its `turn_id`",
     )
     error: TurnError | None
     decision: Strategy | None = Field(description="how an ended turn came by its answer")
     metadata: dict[str, str]
     forked_from: ForkedFrom | None = None
-    batch_id: str | None = Field(default=None, description="the batch it was posted with, if it was")
-    custom_id: str | None = Field(default=None, description="what its client calls it in that batch")
+    batch_id: str | None = Field(default=None, description="the batch that it was posted in, if any")
+    custom_id: str | None = Field(default=None, description="the client's name for it in that batch")
     created_at: str
     started_at: str | None
     finished_at: str | None
 
 
 class Turn(TurnSummary):
-    """One user message worked to an answer."""
+    """The work on one user message, up to its answer."""
 
     calls: list[Call]
 
 
 class Message(Answer):
-    """One message of the history, Anthropic-shaped."""
+    """One message of the history, in the format of Anthropic's API."""
 
     role: str
     content: Any
 
 
 class Score(Answer):
-    """What a judge says of a turn that is over: from 0, worst, to 1, best. Times are RFC 3339 UTC."""
+    """A judge's score of an ended turn, from 0, the worst, to 1, the best. Times are RFC 3339 UTC."""
 
     judge: str
     score: float | None
     reason: str
     error: str | None = Field(description="why there is no score, after the last attempt")
-    at: str | None = Field(description="null until the judge has spoken")
+    at: str | None = Field(description="when the judge finished; null until then")
 
 
 class ScoreList(Answer):
-    """What a turn's judges say, by judge."""
+    """The scores of a turn's judges, ordered by judge."""
 
     data: list[Score]
 
 
 class TurnWithParts(Turn):
-    """A turn with the parts that ``include`` names; of the others it has no member."""
+    """A turn with the parts that ``include`` names; the members for other parts are absent."""
 
     context: list[str] = Field(
-        default_factory=list[str], description="with `messages`: what the model was sent before the user's words"
+        default_factory=list[str], description="with `messages`: what the model was sent before the user's message"
     )
     messages: list[Message] = Field(default_factory=list[Message], description="with `messages`: its history")
-    scores: list[Score] = Field(default_factory=list[Score], description="with `scores`: what its judges say")
+    scores: list[Score] = Field(default_factory=list[Score], description="with `scores`: the scores of its judges")
 
     @model_serializer(mode="wrap")
     def _as_asked(self, whole: SerializerFunctionWrapHandler):  # noqa: ANN202 - OpenAPI would show it, not the members
@@ -184,14 +185,14 @@ class TurnWithParts(Turn):
 
 
 class TurnPage(Answer):
-    """Turns, newest first; pass ``next`` as ``after``."""
+    """Turns, newest first; pass ``next`` as ``after`` to get the next page."""
 
     data: list[TurnSummary]
     next: str | None
 
 
 class Event(Answer):
-    """A durable event; ``seq`` is 1, 2, 3 … without gaps."""
+    """A durable event; a turn's events have ``seq`` 1, 2, 3 … without gaps."""
 
     seq: int
     type: str
@@ -201,7 +202,7 @@ class Event(Answer):
 
 
 class EventPage(Answer):
-    """Events in order; pass ``next`` as ``after``."""
+    """Events in order; pass ``next`` as ``after`` to get the next page."""
 
     data: list[Event]
     next: int | None

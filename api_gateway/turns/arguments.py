@@ -1,4 +1,4 @@
-"""Checking a person's arguments against a tool's published schema."""
+"""Checks arguments that a person edited against the tool's published schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness_worker.wire import closed_schema
 AT: Final = ("body", "arguments")
 LONGEST: Final = 300
 LONG: Final = 20_000
-"""Characters of arguments of which only the first thing that is wrong is told: each costs more to tell than to send."""
+"""Arguments of more characters get only their first problem reported: each costs more to report than to send."""
 
 _READ_AS: Final[Mapping[str, Any]] = {
     "date": date,
@@ -31,18 +31,18 @@ _READ_AS: Final[Mapping[str, Any]] = {
     "ipv6": IPv6Address,
     "regex": Pattern[str],
 }
-"""The formats that workers read more widely than JSON Schema: a time may lack its zone, a duration be in fractions."""
+"""Formats that workers read more leniently than JSON Schema: a time may lack its zone, a duration have fractions."""
 
 
 def argument_problems(
     schema: Mapping[str, Any], arguments: Mapping[str, Any], *, checks_formats: bool = True
 ) -> list[FieldProblem]:
-    """What does not fit, the first of it, one entry a place; empty if all does. What a worker takes of a model fits.
+    """The first problems of the arguments, one for each place; empty if a worker would accept them from a model.
 
     Args:
-        schema: As the tool's worker published it.
-        arguments: What the person gave.
-        checks_formats: Whether that worker holds texts to their ``format``.
+        schema: The schema that the tool's worker published.
+        arguments: The edited arguments.
+        checks_formats: Whether that worker checks the ``format`` of texts.
     """
     validator = jsonschema_rs.validator_for(
         closed_schema(schema), offline=True, validate_formats=checks_formats, formats=_FORMATS
@@ -51,7 +51,7 @@ def argument_problems(
         validator.validate(dict(arguments))
     except jsonschema_rs.ValidationError as first:
         is_long = len(json.dumps(arguments)) > LONG
-        errors = [first] if is_long else list(validator.iter_errors(dict(arguments)))  # makes all of them at once
+        errors = [first] if is_long else list(validator.iter_errors(dict(arguments)))  # finds all of them at once
         return [_problem(error) for error in errors[:MOST_PROBLEMS]]
     return []
 

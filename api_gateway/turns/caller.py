@@ -1,4 +1,4 @@
-"""For whom turns and batches are made."""
+"""The tenant for whom turns and batches are made."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from api_gateway.turns.idempotency import IdempotencyKeys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A tenant that has sent a request, and what it may have.
+    """A tenant that has sent a request, and its limits.
 
     Args:
         engine: The database.
-        tenant: Whose they are.
-        new_id: Makes ids; later ones sort later.
-        limits: What the tenant may have.
-        traceparent: The caller's span, if it named one.
+        tenant: The tenant's name.
+        new_id: Makes ids that sort by when they were made.
+        limits: The tenant's limits.
+        traceparent: The caller's span, if the request named one.
     """
 
     engine: AsyncEngine

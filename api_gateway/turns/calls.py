@@ -1,4 +1,4 @@
-"""The calls of several turns: how long they are, and which of theirs or of turns below them may wait for a person."""
+"""The calls of several turns: how long they are, and which of them, or of turns below, may wait for a person."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _UNANSWERED: Final = (
     tool_calls.c.outcome.is_(None),
     tool_calls.c.approval["decision"].as_string().is_(None),
 )
-"""True of every call that waits for an approval. An answer, which may be as long as a request's body, is not read."""
+"""Conditions that every call waiting for approval meets. Answers, which may be as long as a body, are not read."""
 
 _BYTES: Final = func.sum(octets(tool_calls.c.arguments) + octets(tool_calls.c.approval) + octets(tool_calls.c.outcome))
 
 
 def call_bytes(*which: ColumnElement[bool]) -> ColumnElement[int]:
-    """How long the calls of a row of ``turns`` are, all or some of them."""
+    """The size in bytes of the calls of a row of ``turns``; of those that meet ``which``, if it is given."""
     return func.coalesce(select(_BYTES).where(tool_calls.c.turn_id == turns.c.id, *which).scalar_subquery(), 0)
 
 
 WAITING_BYTES: Final = case((turns.c.status == TurnStatus.REQUIRES_ACTION, call_bytes(*_UNANSWERED)), else_=0)
-"""How long the calls are that a row of ``turns`` waits for people with."""
+"""The size in bytes of the calls for which a row of ``turns`` waits for people."""
 
 
 async def pending_approvals(connection: AsyncConnection, turn_ids: Sequence[str]) -> CallsByTurn:
@@ -44,7 +44,7 @@ async def pending_approvals(connection: AsyncConnection, turn_ids: Sequence[str]
 async def calls_by_turn(
     connection: AsyncConnection, turn_ids: Sequence[str], *which: ColumnElement[bool]
 ) -> CallsByTurn:
-    """The calls of these turns, in their order, empty for a turn without; no query for no turns."""
+    """The calls of these turns, by step and position; empty for a turn without calls. No turns take no query."""
     found: defaultdict[str, list[AnyRow]] = defaultdict(list)
     if turn_ids:
         calls = select(tool_calls).where(tool_calls.c.turn_id.in_(turn_ids), *which)
@@ -54,7 +54,10 @@ async def calls_by_turn(
 
 
 async def approvals_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -> CallsByTurn:
-    """Those of the turns below these, rows of ``turns``, as far as these have noticed that they wait; by these."""
+    """The calls that may wait for a person in turns below these rows of ``turns``, by the id of the row.
+
+    Only turns that the row has noted as waiting are looked at.
+    """
     below = {row.id: _noticed(row) for row in rows}
     found = await pending_approvals(connection, sorted({each for ids in below.values() for each in ids}))
     return {turn_id: [call for each in ids for call in found[each]] for turn_id, ids in below.items()}

@@ -1,4 +1,4 @@
-"""Making a turn: the one transaction behind ``POST /v1/turns``, and its idempotency key."""
+"""Making a turn: the single transaction behind ``POST /v1/turns``, including its idempotency key."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class MadeTurn:
     """A turn that a request has made.
 
     Args:
-        turn: As it was made.
-        request: What it was made of.
+        turn: The turn as it was made.
+        request: The request that it was made from.
         ahead: The unfinished turns of its session that it waits for, as (id, priority), in order.
     """
 
@@ -44,14 +44,14 @@ class MadeTurn:
 
 
 Created: TypeAlias = MadeTurn | Earlier
-"""A request's turn: made by it, or by an earlier one with the same key."""
+"""A request's turn: made by the request itself, or by an earlier one with the same key."""
 
 
 class TurnCreator:
     """Makes the turns of one tenant.
 
     Args:
-        caller: For whom.
+        caller: The tenant that asks, and its limits.
     """
 
     def __init__(self, caller: Caller) -> None:
@@ -67,19 +67,19 @@ class TurnCreator:
         allowance: Allowance = UNLIMITED,
         on_commit: Callable[[], None] | None = None,
     ) -> Created:
-        """Insert a queued turn with its message and first event, or find the one ``claim`` has made before.
+        """Insert a queued turn with its message and first event, or find the one an earlier request with the key made.
 
         Args:
-            wanted: What to do.
-            claim: Its idempotency key.
+            wanted: The turn to make.
+            claim: The request's idempotency key.
             follows: The turn that must be the last of its session before this one.
-            allowance: Whether another turn may be made.
-            on_commit: Called before the commit of a new turn: whatever is raised from then on, it may have been made.
+            allowance: Whether the tenant's daily budget allows new turns.
+            on_commit: Called before the commit of a new turn: from then on it may be made, whatever is raised.
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409
-                ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``, what
-                ``origin_of`` raises, 402 ``budget_exhausted``; nothing is written then, and the key is not used up.
+                ``session_busy``, 422 ``invalid_request`` (another turn is the last), 429 ``queue_full``, 402
+                ``budget_exhausted``, and what ``origin_of`` raises; then nothing is written and the key is not used up.
         """
         turn_id = self._caller.new_id()
         async with self._writer.begin() as connection:
@@ -137,13 +137,13 @@ class TurnCreator:
         return await _stored(connection, new), place
 
     async def _check_last(self, connection: AsyncConnection, turn_id: str, session_id: str, number: int) -> None:
-        """Refuse to follow a turn that others have followed: the model would read them too."""
+        """Refuse to follow a turn that is not the session's last: the model would read the later ones too."""
         place = (turns.c.tenant == self._caller.tenant, turns.c.session_id == session_id, turns.c.number == number)
         last = (await connection.execute(select(turns.c.id).where(*place))).scalar_one_or_none()
-        if last is None:  # `harness prune` was quicker
+        if last is None:  # `harness prune` has removed it
             raise Problem("not_found", f"there is no turn {turn_id!r} any more")
         if last != turn_id:
-            msg = f"{turn_id} was gone on from already, and a conversation does not fork: go on from {last}"
+            msg = f"{turn_id} was already continued, and a conversation does not fork: continue from {last}"
             raise invalid_at(["body", "previous_response_id"], msg)
 
 

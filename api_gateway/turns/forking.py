@@ -1,7 +1,7 @@
-"""What a fork begins with: a turn that goes on from a step of another one (ADR 34).
+"""What a fork, a turn that goes on from a step of another one, begins with (ADR 34).
 
-All of it is copied, for the origin may be removed any day (``harness prune``), and nothing that is copied ever changes:
-the messages and calls of steps that are complete, the turns before the origin that have ended.
+All of it is copied, because the origin may be removed any day (``harness prune``). Nothing that is copied ever changes:
+the messages and calls of complete steps, and the ended turns before the origin.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HOLD: Final = (
     .where(sessions.c.tenant == bindparam("tenant"), sessions.c.id == _ITS_SESSION)
     .with_for_update(read=True, key_share=True)
 )
-"""Keeps the session from being removed meanwhile, and nobody from adding a turn to it."""
+"""Keeps the session from being removed meanwhile, but allows others to add turns to it."""
 
 _ORIGIN: Final = select(turns).where(*_MINE)
 _ROLES: Final = select(messages.c.role).where(messages.c.turn_id == bindparam("turn_id")).order_by(messages.c.position)
@@ -33,11 +33,11 @@ _ROLES: Final = select(messages.c.role).where(messages.c.turn_id == bindparam("t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """What somebody asks for.
+    """A request to fork a turn.
 
     Args:
-        turn_id: Which turn to fork.
-        request: From where on, and with what.
+        turn_id: The turn to fork.
+        request: From which step on, and what to change.
     """
 
     turn_id: str
@@ -46,13 +46,13 @@ class Fork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The turn that is forked, as far as its fork is given it.
+    """The turn that is forked, and the part of it that its fork gets.
 
     Args:
         row: Its row.
-        step: From which of its steps on the fork goes its own way.
+        step: The first step that is the fork's own.
         message_count: How many of its messages come before that step.
-        request: What the fork is asked with: what nobody said anew is the origin's, but for the priority.
+        request: The request for the fork: what was not changed is the origin's, except for the priority.
     """
 
     row: Row[Any]
@@ -62,12 +62,12 @@ class Origin:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What the fork's first event has of it."""
+        """What the fork's first event says of the origin."""
         return {"forked_from": {"turn_id": self.row.id, "step": self.step}}
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What the fork's row has of it. From its first step on it is prepared anew."""
+        """What the fork's row has of the origin. A fork from step 0 is prepared afresh."""
         return {
             "forked_from": self.row.id,
             "first_step": self.step,
@@ -77,11 +77,11 @@ class Origin:
         }
 
     def copies(self, turn_id: str) -> Iterator[Insert]:
-        """Give the fork its messages but the first, its calls, and what was said in the session before."""
+        """Statements that copy to the fork the origin's messages but the first, its calls, and its session's past."""
         said = (messages.c.turn_id == self.row.id, messages.c.position > 0, messages.c.position < self.message_count)
         yield _copy(messages, select(messages).where(*said), turn_id)
         still_equal = and_(tool_calls.c.idempotent, ~self._changed_since()).label("idempotent")
-        is_no_turn = cast(null(), JSON).label("delegation")  # a call of an agent is its result alone
+        is_no_turn = cast(null(), JSON).label("delegation")  # of a call of an agent, only the result is copied
         anew = {"idempotent": still_equal, "delegation": is_no_turn}
         columns = (anew.get(column.name, column) for column in tool_calls.c)
         calls = select(*columns).where(tool_calls.c.turn_id == self.row.id, tool_calls.c.step < self.step)
@@ -92,7 +92,7 @@ class Origin:
             yield _copy(past_messages, PAST_MESSAGES.params(before), turn_id, back=self.row.number)
 
     def _changed_since(self) -> Any:  # noqa: ANN401 - an SQL expression
-        """Whether the origin went on to write: what was equal before is a new call then (docs/reference/gates.md)."""
+        """Whether the origin wrote afterwards: then an equal call is no longer a repeat (docs/reference/gates.md)."""
         later = tool_calls.alias("later")
         writes = or_(later.c.effect.is_(None), later.c.effect != "READ_ONLY")
         return exists().where(
@@ -101,11 +101,11 @@ class Origin:
 
 
 async def origin_of(connection: AsyncConnection, tenant: str, fork: Fork) -> Origin:
-    """The turn to fork, held against removal until the transaction ends.
+    """The turn to fork, which cannot be removed until the transaction ends.
 
     Raises:
-        Problem: 404 ``not_found``; 409 ``session_busy``, a turn before it has not ended; 422 ``invalid_request``, there
-            is no such step to go on from.
+        Problem: 404 ``not_found``; 409 ``session_busy``: a turn before it has not ended; 422 ``invalid_request``: it
+            cannot be forked from that step.
     """
     named = {"tenant": tenant, "turn_id": fork.turn_id}
     is_held = (await connection.execute(_HOLD, named)).one_or_none() is not None
@@ -113,7 +113,7 @@ async def origin_of(connection: AsyncConnection, tenant: str, fork: Fork) -> Ori
     if row is None:
         raise Problem("not_found", f"there is no turn {fork.turn_id!r}")
     if (await connection.execute(IS_BEHIND, {**_session_of(row), "before_number": row.number})).scalar_one():
-        detail = f"a turn before {row.id} in its session has not ended, so its history is not known: fork it later"
+        detail = f"a turn before {row.id} in its session has not ended, so its history is not known yet: fork it later"
         raise Problem("session_busy", detail)
     roles = (await connection.execute(_ROLES, named)).scalars().all()
     step = fork.request.from_step
@@ -124,7 +124,7 @@ async def origin_of(connection: AsyncConnection, tenant: str, fork: Fork) -> Ori
 
 
 def _messages_before(step: int, roles: Sequence[str]) -> int | None:
-    """How many messages come before a step, all of whose predecessors are complete; ``None`` if there is no such."""
+    """How many messages come before a step; ``None`` if there is no such step, or what comes before is incomplete."""
     spoken = [position for position, role in enumerate(roles) if role == "assistant"]
     if step < len(spoken):
         return spoken[step]
@@ -135,14 +135,14 @@ def _no_such_step(turn_id: str, roles: Sequence[str]) -> str:
     steps = list(roles).count("assistant")
     last = steps if roles[-1] == "user" else steps - 1
     why = "what comes before a step must be complete"
-    return f"turn {turn_id} has {steps} steps; from_step may be 0 to {last} now, for {why}"
+    return f"turn {turn_id} has {steps} steps; from_step may be 0 to {last} now, because {why}"
 
 
 def _asked(row: Row[Any], given: ForkRequest) -> TurnRequest:
     """The fork as a post would ask for it.
 
-    The system text and the budget go with the agent; the priority is not inherited. A limit that a later version has
-    stored, and this one does not know, it cannot ask for.
+    The system text and the budget are inherited only with the agent; the priority is not inherited. A limit that a
+    later version has stored and that this one does not know is left out.
     """
     is_same = given.agent in (None, row.agent)
     budget: dict[str, Any] = row.budget if is_same else {}
@@ -171,7 +171,7 @@ def _session_of(row: Row[Any]) -> dict[str, Any]:
 
 
 def _copy(table: Any, rows: Any, turn_id: str, *, back: int = 0) -> Insert:  # noqa: ANN401 - SQL
-    """Add the rows to the table as the turn's; their ``number``, if they have one, counted back from ``back``."""
+    """A statement that adds the rows to the table as the turn's; if ``back`` is given, it reduces their ``number``."""
     found = rows.subquery("found")
     new: dict[str, Any] = {"turn_id": literal(turn_id)}
     if back:

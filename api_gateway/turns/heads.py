@@ -1,4 +1,4 @@
-"""How far turns have come: what streams of events, and whoever waits for a turn, ask for again and again."""
+"""How far turns have come: what event streams, and requests that wait for a turn, ask again and again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Head:
     """How far a turn has come.
 
     Args:
-        status: The turn's; a text, so that one that only a later version knows fails nobody else's reading.
-        last_seq: Its last event.
+        status: The turn's status, as text: one that only a later version knows must not fail the readings of others.
+        last_seq: The number of its last event.
         asks_below: Whether a turn below it waits for a person.
     """
 
@@ -30,17 +30,17 @@ class Head:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no event follows the last one."""
+        """Whether the turn has ended, so that no further event follows."""
         return self.status in FINAL_STATUSES
 
 
 async def read_heads(engine: AsyncEngine, turn_ids: Collection[str]) -> Mapping[str, Head]:
-    """The heads of these turns, of any tenant; unknown ones have none."""
+    """The heads of these turns, of any tenant, by id; unknown turns are left out."""
     return await heads_where(engine, turns.c.id.in_(turn_ids))
 
 
 async def heads_where(engine: AsyncEngine, condition: ColumnElement[bool]) -> Mapping[str, Head]:
-    """The heads of the turns of which this holds, by id."""
+    """The heads of the turns that meet the condition, by id."""
     query = select(turns.c.id, turns.c.status, turns.c.last_seq, turns.c.parked_below).where(condition)
     async with engine.connect() as connection:
         rows = (await connection.execute(query)).all()

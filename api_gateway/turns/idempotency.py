@@ -1,4 +1,4 @@
-"""Requests that must make one thing, however often they are sent: their ``Idempotency-Key``, kept for a day."""
+"""``Idempotency-Key``, kept for a day: requests with one make a single thing, however often they are sent."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from harness_worker.schema import db_now, idempotency_keys, insert_for, turns
 from harness_worker.wire import FINAL_STATUSES, IDEMPOTENCY_KEY_S
 
 FORGOTTEN_AT_ONCE: Final = 20
-"""How many keys that are older each new one takes away: more than one, so that they do not pile up."""
+"""How many expired keys each new one removes: more than one, so that they do not pile up."""
 
 ACCEPTED: Final = 202
 
 IN_FLIGHT: Final = 0
-"""The status code of a key whose first answer is not given yet."""
+"""The status code stored for a key whose first answer has not been given yet."""
 
 IN_FLIGHT_S: Final = 75.0
-"""A first answer takes at most ``Prefer: wait``'s cap, the last look at the turn and the note of its status; after
-that, or once its turn has ended, its gateway has died and the turn is the answer."""
+"""How long a first answer may take: at most the cap of ``Prefer: wait``, the last look at the turn, and storing the
+status. If there is none after that, or once the turn has ended, its gateway has died and the turn is the answer."""
 
-# As a subquery the clock is read once, and Postgres can use the index.
+# In a subquery, the clock is read only once, and Postgres can use the index.
 _IS_OLD: Final = idempotency_keys.c.created_at < select(db_now()).scalar_subquery() - IDEMPOTENCY_KEY_S
 _KEY: Final = (idempotency_keys.c.tenant, idempotency_keys.c.key)
 _OLDEST: Final = select(*_KEY).where(_IS_OLD).order_by(idempotency_keys.c.created_at).limit(FORGOTTEN_AT_ONCE)
 _FORGET: Final = delete(idempotency_keys).where(tuple_(*_KEY).in_(_OLDEST.with_for_update(skip_locked=True)))
-"""SKIP LOCKED: concurrent clean-ups do not wait for each other."""
+"""Removes the oldest expired keys. With SKIP LOCKED, concurrent clean-ups do not wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class IdempotencyClaim:
 
     Args:
         key: The client's ``Idempotency-Key``.
-        digest: The body's.
+        digest: The body's digest.
         answers_later: Whether the answer's status is not known yet, because the request waits for the turn.
     """
 
@@ -49,7 +49,7 @@ class IdempotencyClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """What an earlier request with the key has made: its id, and the status code of the first answer."""
+    """What an earlier request with the key made: the id of its turn or batch, and the first answer's status code."""
 
     made_id: str
     status_code: int
@@ -60,7 +60,7 @@ class IdempotencyKeys:
 
     Args:
         dialect: ``sqlite`` or ``postgresql``.
-        tenant: Whose.
+        tenant: Whose keys.
     """
 
     def __init__(self, dialect: str, tenant: str) -> None:
@@ -68,14 +68,14 @@ class IdempotencyKeys:
         self._tenant = tenant
 
     async def claim(self, connection: AsyncConnection, claim: IdempotencyClaim, made_id: str) -> Earlier | None:
-        """Take the key for what the transaction makes under ``made_id``, unless an earlier request has it.
+        """Take the key for ``made_id``, which the transaction makes, or return what an earlier request with it made.
 
         Raises:
             Problem: 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``.
         """
         while not await self._took(connection, claim, made_id):
             earlier = await self._found(connection, claim)
-            if earlier is not None:  # else somebody removed the key meanwhile, for it has become a day old
+            if earlier is not None:  # else the key has become a day old meanwhile, and was removed
                 return earlier
         await connection.execute(_FORGET)
         return None
@@ -96,11 +96,11 @@ class IdempotencyKeys:
         return taken.one_or_none() is not None
 
     async def answered(self, connection: AsyncConnection, claim: IdempotencyClaim, status_code: int) -> None:
-        """Remember the first answer's status code."""
+        """Store the first answer's status code."""
         await connection.execute(update(idempotency_keys).where(*self._key(claim)).values(status_code=status_code))
 
     async def _found(self, connection: AsyncConnection, claim: IdempotencyClaim) -> Earlier | None:
-        """What the key's request has made; ``None`` if nobody has the key any more."""
+        """What the key's request made; ``None`` if the key is gone."""
         age_s = (db_now() - idempotency_keys.c.created_at).label("age_s")
         ended = select(turns.c.id).where(turns.c.id == idempotency_keys.c.turn_id, turns.c.status.in_(FINAL_STATUSES))
         looked_up = select(idempotency_keys, age_s, ended.exists().label("has_ended")).where(*self._key(claim))
@@ -108,7 +108,7 @@ class IdempotencyKeys:
         if row is None:
             return None
         earlier = _earlier(row, claim)
-        if row.status_code == IN_FLIGHT:  # nobody else answers it: what this repeat is told, later ones are told too
+        if row.status_code == IN_FLIGHT:  # its gateway has died: later repeats must get the same answer as this one
             unanswered = (*self._key(claim), idempotency_keys.c.status_code == IN_FLIGHT)
             change = update(idempotency_keys).where(*unanswered).values(status_code=earlier.status_code)
             await connection.execute(change)
@@ -120,7 +120,7 @@ class IdempotencyKeys:
 
 def _earlier(row: Row[Any], claim: IdempotencyClaim) -> Earlier:
     if row.body != claim.digest:
-        raise Problem("idempotency_mismatch", "this Idempotency-Key was used with another body; take a new key for it")
+        raise Problem("idempotency_mismatch", "this Idempotency-Key was used with another body; take a new key")
     if row.status_code != IN_FLIGHT:
         return Earlier(made_id=row.turn_id, status_code=cast("int", row.status_code))
     if row.has_ended:

@@ -1,6 +1,6 @@
-"""What a person says to a turn that waits: the one transaction behind ``POST …/inputs``.
+"""A person's answer to a turn that waits: the single transaction behind ``POST …/inputs``.
 
-It writes only what was said and asks for a look; the workers act on it.
+It only stores the answer and makes the turn due for a look; the workers act on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CALL_KEY: Final = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.positi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Open:
-    """An open question: the call's row, and what is known of it."""
+    """An open question: the call's row, and its approval."""
 
     call: Row[Any]
     question: Approval
@@ -44,10 +44,10 @@ class Inputs:
         self._tenant = tenant
 
     async def add(self, turn_id: str, said: InputRequest) -> tuple[Turn, str] | None:
-        """Write what was said about a turn's open questions, and have somebody look at once.
+        """Store the answer to a turn's open questions, and make the turn due at once.
 
         Returns:
-            The turn with what was said, and its priority; ``None`` if there is no such turn.
+            The turn with the answer, and its priority; ``None`` if there is no such turn.
 
         Raises:
             Problem: 409 ``turn_finished``, 409 ``stale_input``, 422 ``invalid_request``; nothing is written then.
@@ -70,7 +70,7 @@ class Inputs:
             return await with_calls(connection, row), row.priority
 
     async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of some columns, or None
-        """The turn, locked like every transaction on it locks it: the turn first, then its calls."""
+        """Some columns of the turn, locked in the order of every transaction: the turn first, then its calls."""
         found = select(turns.c.id, turns.c.status, turns.c.agent, turns.c.cancel_requested, turns.c.parked_below)
         found = found.where(turns.c.id == turn_id, turns.c.tenant == self._tenant).with_for_update(key_share=True)
         return (await connection.execute(found)).one_or_none()
@@ -94,13 +94,13 @@ def _answers(turn_id: str, said: InputRequest, open_ones: Mapping[str, _Open]) -
         return [_answered(each, "deny", said.message, None) for each in open_ones.values()]
     found = open_ones.get(str(said.call_id))
     if found is None:
-        detail = f"call {said.call_id} of turn {turn_id} waits for no decision; open are: {', '.join(open_ones)}"
+        detail = f"call {said.call_id} of turn {turn_id} waits for no decision; open calls: {', '.join(open_ones)}"
         raise Problem("stale_input", detail[:2_000])
     return [_answered(found, said.decision, said.reason, said.arguments)]
 
 
 async def _nothing_asked(connection: AsyncConnection, turn: AnyRow) -> Problem:
-    """What to say to an input for a turn that waits for none; others below it may."""
+    """The refusal of an input for a turn that waits for none; it names turns below that do wait."""
     found = await approvals_below(connection, [turn])
     asking = sorted({call.turn_id for call in found[turn.id] if question_of(call) is not None})
     others = "".join(f", but turn {each} below it does" for each in asking)
@@ -112,7 +112,7 @@ def _answered(one: _Open, decision: Decided, reason: str | None, arguments: Mapp
 
 
 async def _check(connection: AsyncConnection, agent: str, tool: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that do not fit the tool's published schema; what nobody publishes is checked by workers."""
+    """Refuse arguments that do not fit the tool's published schema; without one only the workers check them."""
     found = (await connection.execute(select(agents.c.tools).where(agents.c.name == agent))).scalar_one_or_none()
     published = next((each for each in found or () if each["name"] == tool), None)
     if published is None:
@@ -126,7 +126,7 @@ async def _write(connection: AsyncConnection, turn_id: str, answers: Sequence[_O
     for each in answers:
         where = [column == getattr(each.call, column.name) for column in _CALL_KEY]
         await connection.execute(update(tool_calls).where(*where).values(approval=asdict(each.question)))
-    # A turn that has all its answers no longer shows as waiting, though nobody has looked at it yet.
+    # A turn that has all its answers is no longer shown as waiting, although no worker has looked at it yet.
     parked = turns.c.status == TurnStatus.REQUIRES_ACTION
     status = case((parked, TurnStatus.RUNNING), else_=turns.c.status) if goes_on else turns.c.status
     change = update(turns).where(turns.c.id == turn_id)

@@ -1,4 +1,4 @@
-"""Which of a tenant's turns are meant: the conditions that lists of them and sums over them have in common."""
+"""Which of a tenant's turns a query selects: the conditions that lists of turns and sums over them have in common."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ POSTGRES: Final = "postgresql"
 
 
 def narrowed(query: Narrowing, dialect: str) -> Sequence[ColumnElement[bool]]:
-    """Conditions on ``turns`` of everything that the query asks for."""
+    """The query's conditions on rows of ``turns``."""
     wanted = query.model_dump(include={"status", "session_id", "agent", "batch_id", "parent_id"}, exclude_none=True)
     equal = [turns.c[name] == value for name, value in wanted.items()]
-    if _is_open(query):  # follows from the status, and must be said for the index of open turns to be used
+    if _is_open(query):  # implied by the status, but needed for the index of open turns to be used
         equal.append(turns.c.finished_at.is_(None))
-    elif query.status is not None and not is_selective(query):  # likewise, unless an index of fewer turns is there
+    elif query.status is not None and not is_selective(query):  # likewise, unless an index finds fewer turns
         equal.append(turns.c.finished_at.is_not(None))
     return [*equal, *(metadata_text(key, dialect) == value for key, value in query.metadata.items())]
 
 
 def is_selective(query: Narrowing) -> bool:
-    """Whether an index finds what the query asks for, and it is few of a tenant's turns."""
+    """Whether an index finds the turns, which are few of the tenant's."""
     return _is_open(query) or any((query.session_id, query.batch_id, query.parent_id))
 
 
 def may_walk(query: Narrowing) -> bool:
-    """Whether all of a tenant's turns may have to be looked at for some of those that the query asks for."""
+    """Whether all of a tenant's turns may have to be read to find those that the query selects."""
     return not is_selective(query) and any((query.agent, query.metadata))
 
 
@@ -39,7 +39,7 @@ def _is_open(query: Narrowing) -> bool:
 
 
 def metadata_text(key: str, dialect: str) -> ColumnElement[Any]:
-    """What the metadata hold under the key, null if nothing; the key is data, never part of a JSON path."""
+    """The metadata's text under the key, null if there is none; the key is passed as data, not as a JSON path."""
     if dialect == POSTGRES:
         return turns.c.metadata.op("->>", return_type=String())(key)
     pairs: Any = func.json_each(turns.c.metadata).table_valued("key", "value")

@@ -1,4 +1,4 @@
-"""The rows of a turn that is being made: its own, its user message, its first event, and whom it is told to."""
+"""The rows of a turn that is being made: its own, its user message, its first event, and its webhook."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ LARGEST_COUNT: Final = 2**53
 
 Row: TypeAlias = dict[str, Any]
 Caps: TypeAlias = Mapping[str, Any]
-"""An agent's budget, complete: the most that its turns may have."""
+"""An agent's complete budget: the most that its turns may use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTurn:
-    """A turn as it is stored.
+    """A turn to store.
 
     Args:
         id: Its id.
-        tenant: Whose it is.
+        tenant: The tenant it belongs to.
         session_id: Its session.
-        number: Which turn of the session it is, from 1.
-        waits: Whether its time begins when it is taken, not when it is made.
-        followed: Whether another waits for its end.
-        request: What was asked for.
+        number: Its number in the session, from 1.
+        waits: Whether its time limit runs from when a worker takes it, not from when it is made.
+        followed: Whether another turn waits for its end.
+        request: The request for it.
         budget: What it may use.
         now: The database's time, seconds since the epoch.
-        look_at: When somebody must look at it.
-        traceparent: The caller's span, if it named one.
-        origin: What it goes on from, if it is a fork.
+        look_at: When it is due for a look, seconds since the epoch.
+        traceparent: The caller's span, if the request named one.
+        origin: The turn that it is forked from, if it is a fork.
         batch_id: Its batch, if it has one.
-        custom_id: What the client calls it there.
+        custom_id: The client's name for it in the batch.
     """
 
     id: str
@@ -103,7 +103,7 @@ class NewTurn:
         return {"turn_id": self.id, "seq": 1, "type": "turn.queued", "at": self.now, "data": data}
 
     def webhook(self) -> Row | None:
-        """The row of ``webhooks``, of which nothing was told but that the turn is queued, which its client knows."""
+        """The row of ``webhooks``, if it has one; event 1 counts as delivered: its client knows that it is queued."""
         url = self.request.webhook
         if url is None:
             return None
@@ -118,7 +118,7 @@ async def caps_of(
 
     Args:
         connection: The database.
-        wanted: The agents' names, each with the place in the request where it stands first.
+        wanted: The agents' names, each with the place in the request where it is named first.
 
     Raises:
         Problem: 404 ``unknown_agent``.
@@ -133,7 +133,7 @@ async def caps_of(
 
 
 def clamped(caps: Caps, *wishes: BudgetRequest | None) -> Budget:
-    """A budget with the limits of each wish in place, in order, never above what they were."""
+    """The caps, lowered to the limits of each wish in order; a wish never raises a limit."""
     limits = dict(caps)
     wanted = [wish.model_dump(exclude_none=True) for wish in wishes if wish is not None]
     for name, value in chain.from_iterable(each.items() for each in wanted):
@@ -143,21 +143,21 @@ def clamped(caps: Caps, *wishes: BudgetRequest | None) -> Budget:
 
 
 def unknown_agents(missing: Mapping[str, list[str | int]], known: Sequence[str]) -> Problem:
-    """404 ``unknown_agent``: the first of them, each with its place if the request may name several.
+    """404 ``unknown_agent``, naming the first of them, each with its place if the request may name several.
 
     Args:
-        missing: The agents that are not there, in order, each with the place in the request where it stands first.
-        known: Some that are.
+        missing: The unknown agents, in order, each with the place in the request where it is named first.
+        known: Some agents that exist.
     """
     there = f"there are: {', '.join(known)}" if known else "no worker has published any agent yet"
     told = [(_place(loc), loc, f"there is no agent {name[:200]!r}") for name, loc in missing.items()][:MOST_PROBLEMS]
     said = [f"{place}: {what}" if place else what for place, _, what in told]
-    others = [f"and {len(missing) - len(told)} more are not there"] if len(missing) > len(told) else []
+    others = [f"and {len(missing) - len(told)} more are unknown"] if len(missing) > len(told) else []
     errors = [FieldProblem(loc=loc, msg=f"{what}; {there}") for place, loc, what in told if place]
     extra = {"agents": list(known)}
     return Problem("unknown_agent", "; ".join([*said, *others, there]), errors=errors, extra=extra)
 
 
 def _place(loc: Sequence[str | int]) -> str:
-    """Who asks, in a request that has several."""
+    """The item that names the agent, in a request with several; empty for a request with one."""
     return ".".join(map(str, loc[1:-1]))

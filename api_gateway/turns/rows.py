@@ -1,4 +1,4 @@
-"""Rows of turns, and of what belongs to them, as answers: one function each."""
+"""Answers made from database rows: one function for each kind of row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339
 
 PLANNED: Final = "planned"
-"""The status of a call that was not sent yet."""
+"""The status of a call that has not been sent yet."""
 
 ENDED: Final = "ended"
 """The status of a call that has its outcome."""
@@ -27,24 +27,24 @@ _WORKED_UP: Final = (
     *("forked_from", "first_step", "parked_below"),
 )
 TURN_COLUMNS: Final = tuple(turns.c[name] for name in (*_SHOWN, *_TIMES, *_WORKED_UP))
-"""The columns of a turn that are looked at to show it; the others may be long, as what it was prepared with."""
+"""The columns that are read to show a turn; others may be long, such as what it was prepared with."""
 
 TEXT_BYTES: Final = octets(turns.c.input) + octets(turns.c.output_text)
-"""How long those of them are of which only a request's body and a model say that."""
+"""The size in bytes of those columns whose length is limited only by a request's body, or by a model."""
 
 
 def summary_of(row: AnyRow, calls: Sequence[AnyRow] = (), below: Sequence[AnyRow] = ()) -> TurnSummary:
-    """A row of ``turns`` as a list shows it, with what may wait for a person, of its ``tool_calls`` and below it."""
+    """A row of ``turns`` as lists show it, with the calls that may wait for a person: its own, and those below it."""
     return TurnSummary.model_validate(_turn_fields(row, calls, below))
 
 
 def turn_of(row: AnyRow, calls: Sequence[AnyRow], below: Sequence[AnyRow] = ()) -> Turn:
-    """A row of ``turns`` with its ``tool_calls``, and those below it that may wait for a person."""
+    """A row of ``turns`` with its ``tool_calls``, and the calls below it that may wait for a person."""
     return Turn.model_validate({**_turn_fields(row, calls, below), "calls": [call_of(call) for call in calls]})
 
 
 def question_of(call: AnyRow) -> Approval | None:
-    """What is known of the word that a row of ``tool_calls`` waits for; ``None`` if it waits for none."""
+    """The approval that a row of ``tool_calls`` waits for; ``None`` if it waits for none."""
     if call.approval is None or call.status != PLANNED or call.outcome is not None:
         return None
     question = Approval.from_record(call.approval)
@@ -66,7 +66,7 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow], below: Sequence[AnyRow]) 
 
 
 def usage_of(used: Mapping[str, Any], delegated: Mapping[str, Any]) -> dict[str, Any]:
-    """What a turn and those that it asked for have used, by figure."""
+    """What a turn and the turns it asked for have used, by name."""
     return {name: value + delegated.get(name, 0) for name, value in used.items()}
 
 
@@ -75,7 +75,7 @@ def _parent(row: AnyRow) -> Parent | None:
 
 
 def _child_of(call: AnyRow) -> str | None:
-    """The turn that a row of ``tool_calls`` is; there is none before it is sent."""
+    """The id of the turn that a call of an agent started; ``None`` before the call was sent, and for other calls."""
     if call.delegation is None or call.deadline_at is None:
         return None
     return child_turn_id(call.turn_id, f"{call.step}.{call.position}")
@@ -90,9 +90,9 @@ def _actions(calls: Sequence[AnyRow]) -> Iterator[Mapping[str, Any]]:
 
 
 def call_of(row: AnyRow) -> Call:
-    """A row of ``tool_calls``; its outcome's record says itself what the model was told.
+    """A row of ``tool_calls``; the record of its outcome includes the content that the model reads.
 
-    An outcome in the row of a call that has not ended is no more than what it will end with unless a hook mends it.
+    If a call has not ended, an outcome in its row is provisional: a hook may still change it.
     """
     outcome: dict[str, Any] = row.outcome or {} if row.status == ENDED else {}
     return Call(

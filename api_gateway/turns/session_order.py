@@ -1,4 +1,4 @@
-"""Where a turn stands in its session, and what becomes of those before it (``multitask``)."""
+"""A turn's place in its session, and what happens to the turns before it (``multitask``)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Place:
     """A turn's place in its session.
 
     Args:
-        number: Which turn of the session it is, from 1.
-        now: The database's time when it took it, seconds since the epoch: later than that of the place before.
-        ahead: The turns before it that have not ended, as (id, priority), in order.
+        number: The turn's number in the session, from 1.
+        now: The database's time when the place was taken, seconds since the epoch; later than that of the one before.
+        ahead: The unfinished turns before it, as (id, priority), in order.
     """
 
     number: int
@@ -29,15 +29,15 @@ class Place:
 
     @property
     def look_at(self) -> float:
-        """When somebody must look at the turn: now, unless it waits."""
+        """When the turn is due for a look, seconds since the epoch: now, or later if it waits for others."""
         return self.now + QUEUE_LOOK_S if self.ahead else self.now
 
 
 async def taken_place(connection: AsyncConnection, tenant: str, session_id: str, multitask: Multitask) -> Place:
-    """Take the next place of a session, within the transaction that fills it; others wait for its commit.
+    """Take the next place of a session in the transaction that fills it; other requests wait for its commit.
 
     Raises:
-        Problem: 409 ``session_busy``: the session has an unfinished turn, and the request would not have it wait.
+        Problem: 409 ``session_busy``: the session has an unfinished turn, and the request does not want to wait.
     """
     session = {"of_tenant": tenant, "of_session": session_id}
     number, now = (await connection.execute(take_place(connection.dialect.name), session)).one()
@@ -56,7 +56,7 @@ async def _settle(
 ) -> None:
     ids: list[Any] = [turn_id for turn_id, _ in ahead]
     if multitask == "reject":
-        detail = f"session {session_id!r} still works on turn {ids[-1]}; wait for its end, or ask with multitask"
+        detail = f"session {session_id!r} still works on turn {ids[-1]}; wait for its end, or set multitask to"
         raise Problem("session_busy", f"{detail} 'enqueue' or 'interrupt'", extra={"turns": ids})
     if multitask == "interrupt":
         await connection.execute(INTERRUPT, {"ahead": ids})

@@ -1,4 +1,4 @@
-"""What the gateway reads of turns, and the one thing it may change of them: that they are to stop."""
+"""What the gateway reads of turns, and the one change it may make to them: asking them to stop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EVENTS: Final = within_bytes(
     octets(turn_events.c.data),
     Order(by=("seq",)),
 )
-"""A page of a turn's events; made once, for each stream of events begins with it."""
+"""A page of a turn's events; built only once, because every event stream begins with this query."""
 
 
 class Turns:
@@ -40,7 +40,7 @@ class Turns:
     Args:
         engine: The database.
         tenant: Whose turns.
-        walking: Held by whoever may look at all of the tenant's turns: one at a time, so that others have connections.
+        walking: Held while all of the tenant's turns may be read: one reader at a time leaves connections to others.
     """
 
     def __init__(self, engine: AsyncEngine, tenant: str, walking: asyncio.Lock | None = None) -> None:
@@ -59,7 +59,7 @@ class Turns:
             return await self._turn(connection, turn_id)
 
     async def one_with(self, turn_id: str, parts: frozenset[str]) -> TurnWithParts | None:
-        """The turn with its calls and with these parts: ``messages``, ``scores``."""
+        """The turn with its calls and with ``parts``, of ``messages`` and ``scores``."""
         async with self._engine.connect() as connection:
             turn = await self._turn(connection, turn_id)
             if turn is None:
@@ -69,13 +69,13 @@ class Turns:
         return TurnWithParts.model_validate({**dict(turn), **added})
 
     async def scores(self, turn_id: str) -> ScoreList | None:
-        """What the turn's judges say."""
+        """The scores of the turn's judges."""
         async with self._engine.connect() as connection:
             is_there = (await connection.execute(select(turns.c.id).where(self._is(turn_id)))).one_or_none()
             return None if is_there is None else ScoreList(data=await _scores(connection, turn_id))
 
     async def page(self, query: TurnsQuery) -> TurnPage:
-        """One page, newest first; shorter than asked for where its turns are long."""
+        """One page, newest first; it has fewer turns than asked for if they are long."""
         rows = select(*TURN_COLUMNS).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
         page = newest_first(rows, turns, query.cursor, is_selective=is_selective(query)).limit(query.limit + 1)
         walking = self._walking if may_walk(query) else nullcontext()
@@ -90,9 +90,9 @@ class Turns:
         return TurnPage(data=data, next=next_of(shown, found[0].found if found else 0))
 
     async def events(self, turn_id: str, query: EventsQuery) -> EventPage:
-        """One page of a turn's events, in order, shorter than asked for where they are long.
+        """One page of a turn's events, in order; it has fewer than asked for if they are long.
 
-        It is empty for a turn that does not exist.
+        It is empty if there is no such turn.
         """
         asked = {"of_turn": turn_id, "of_tenant": self._tenant, "after": query.after, "most": query.limit + 1}
         async with self._engine.connect() as connection:
@@ -101,7 +101,7 @@ class Turns:
         return EventPage(data=shown, next=shown[-1].seq if rows and rows[0].found > len(shown) else None)
 
     async def request_cancel(self, turn_id: str) -> tuple[Turn, str] | None:
-        """Ask the turn to stop; returns it and its priority, or ``None`` if it does not exist or is finished."""
+        """Ask the turn to stop; returns it and its priority, or ``None`` if it does not exist or has ended."""
         change = (
             update(turns)
             .where(self._is(turn_id), turns.c.status.not_in(FINAL_STATUSES))
@@ -116,15 +116,15 @@ class Turns:
         return and_(turns.c.id == turn_id, turns.c.tenant == self._tenant)
 
     async def _turn(self, connection: AsyncConnection, turn_id: str) -> Turn | None:
-        # The turn first: what is read after it is as new or newer, so a finished turn never lacks a call.
+        # The turn first: what is read after it is at least as new, so a finished turn never lacks a call.
         row = (await connection.execute(select(turns).where(self._is(turn_id)))).one_or_none()
         return None if row is None else await with_calls(connection, row)
 
 
 async def with_calls(connection: AsyncConnection, row: Row[Any]) -> Turn:
-    """A row of ``turns`` with its calls, by step and position; a fork's without those that it was given.
+    """A row of ``turns`` with its calls, by step and position, and what turns below it wait for.
 
-    With them what turns below it wait for.
+    A fork is shown without the calls that it got from its origin.
     """
     own = (tool_calls.c.turn_id == row.id, tool_calls.c.step >= row.first_step)
     ordered = (tool_calls.c.step, tool_calls.c.position)
@@ -144,7 +144,7 @@ async def _scores(connection: AsyncConnection, turn_id: str) -> list[Score]:
 
 
 async def _context(connection: AsyncConnection, turn_id: str) -> list[str]:
-    """What the model was sent before the user's words."""
+    """What the model was sent before the user's message."""
     found = await connection.execute(select(turns.c.preparation).where(turns.c.id == turn_id))
     prepared: dict[str, Any] | None = found.scalar_one()
     return [] if prepared is None else prepared["context"]

@@ -175,7 +175,7 @@ def test_unknown_call_of_a_parked_turn_is_stale(gateway: Gateway) -> None:
     """The detail names the calls that do wait."""
     turn_id = parked(gateway, ASKED)
     problem = problem_of(say(gateway, turn_id, "0.7"), 409, "stale_input")
-    assert "open are: 0.0" in problem["detail"]
+    assert "open calls: 0.0" in problem["detail"]
 
 
 def test_two_decisions_at_once_make_one(gateway: Gateway) -> None:

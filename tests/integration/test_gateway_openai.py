@@ -331,7 +331,7 @@ def test_conversation_goes_on_and_does_not_fork(database_url: str, valkey_url: s
         second = client.respond(previous_response_id=first.id, **key)
         assert second.conversation == first.conversation
         assert client.respond(previous_response_id=first.id, **key).id == second.id
-        with pytest.raises(openai.UnprocessableEntityError, match=f"go on from {second.id}") as raised:
+        with pytest.raises(openai.UnprocessableEntityError, match=f"continue from {second.id}") as raised:
             client.respond(previous_response_id=first.id)
         assert raised.value.param == "previous_response_id"
         third = client.respond(conversation=first.conversation.id, background=True)

@@ -238,7 +238,7 @@ def test_unknown_agents_are_told_with_their_places_as_many_as_are_told() -> None
     missing: dict[str, list[str | int]] = {f"a{n}": ["body", "requests", n, "params", "agent"] for n in range(25)}
     problem = unknown_agents(missing, ["support"])
     assert [error.loc[2] for error in problem.errors] == list(range(MOST_PROBLEMS))
-    assert problem.detail.endswith("'a19'; and 5 more are not there; there are: support")
+    assert problem.detail.endswith("'a19'; and 5 more are unknown; there are: support")
     alone = unknown_agents({"a": ["body", "agent"]}, [])
     assert (alone.errors, alone.detail) == ((), "there is no agent 'a'; no worker has published any agent yet")
 
