@@ -1,4 +1,4 @@
-"""The Celery application both roles share."""
+"""The Celery application that both roles share."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from harness_worker.config import Settings
 from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, DEFAULT_TOOL_QUEUE
 
 SOCKET_TIMEOUT_S = 1.5
-"""How long a broker that hangs may hold up the main thread, which looks after pool processes, cancels and the drain:
-not long, for it is held up by task events and by the look for lost messages, one after the other."""
+"""How long a hanging broker may hold up the main thread, which looks after pool processes, cancels and the drain. This
+must be short, because task events and the search for lost messages hold it up one after the other."""
 CHORD_RESULT_TTL_S = 3_600
 RESTORE_LOCK_S = 10
-"""How long one worker may be at returning ten lost messages to their queues; for so long nobody does, if the broker did
-not hear that it was done. Two at once do no harm: each message is returned in a transaction."""
+"""How long one worker may take to return ten lost messages to their queues; nobody else does so meanwhile, nor for the
+rest of that time if the broker missed that it was done. Two workers at once do no harm: each message is returned in a
+transaction."""
 CHORD_RESULTS = "harness_worker.adapters.celery.results:ChordResults"
 
 
 def make_app(settings: Settings, *, redis_url: str, broker_url: str | None = None) -> Celery:
-    """An application that speaks to the broker; connects to nothing yet.
+    """Make an application that uses the broker; it does not connect to anything yet.
 
     Args:
         settings: The worker's settings.
-        redis_url: The Redis that joins chords, and the broker unless ``broker_url`` says otherwise; as the settings
-            have it.
-        broker_url: Another broker, likewise.
+        redis_url: The Redis that joins chords, and is the broker if there is no ``broker_url``; as in the settings.
+        broker_url: Another broker; as in the settings.
     """
     broker = broker_url or redis_url
     app = OwnCelery("harness", broker=broker, backend=f"{CHORD_RESULTS}+{redis_url}", set_as_current=False)
     app.conf.update(_conf(settings, is_redis=broker.startswith("redis")))
-    if broker.startswith(("redis://", "rediss://")):  # one of sockets chooses its transport itself
+    if broker.startswith(("redis://", "rediss://")):  # a URL of Unix sockets chooses its transport itself
         app.conf.broker_transport = "harness_worker.adapters.celery.transport:Transport"
     return app
 

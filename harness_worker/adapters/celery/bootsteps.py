@@ -1,4 +1,4 @@
-"""Boot steps of a worker: what runs on the timer of its event loop, in the main thread, and the drain among it."""
+"""Boot steps of a worker: what runs on the timer of its event loop, in the main thread, including the drain."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LAST_RESORT_S = 3.0
 
 
 def ticker(ticks: Ticks) -> type[bootsteps.StartStopStep]:
-    """A boot step that calls functions from the worker's own timer.
+    """Make a boot step that calls functions from the worker's own timer.
 
     Args:
-        ticks: Given the worker, pairs of seconds and the function to call so often.
+        ticks: Given the worker, returns pairs of an interval in seconds and the function to call at that interval.
     """
 
     class Ticker(bootsteps.StartStopStep):
@@ -46,10 +46,10 @@ def ticker(ticks: Ticks) -> type[bootsteps.StartStopStep]:
 
 
 class Drain:
-    """Stops taking work on a signal, lets what runs finish, and ends what does not within the grace time.
+    """Stops taking work when asked, lets running tasks finish, and ends those that do not within the grace time.
 
     Args:
-        grace_s: Seconds for what runs to finish.
+        grace_s: The grace time, in seconds.
     """
 
     def __init__(self, *, grace_s: float) -> None:
@@ -59,19 +59,19 @@ class Drain:
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody asked this worker to stop."""
+        """Whether this worker was asked to stop."""
         return self._asked
 
     def ask(self) -> None:
-        """Ask for the drain; the timer does it."""
+        """Ask for the drain, which the timer carries out."""
         self._asked = True
 
     def on_signal(self, _signum: int, _frame: object) -> None:
-        """Ask for it by a signal."""
+        """Ask for the drain, as the handler of a signal."""
         self.ask()
 
     def tick(self, worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController
-        """Go on with the drain of ``worker``, if it was asked for."""
+        """Take the drain of ``worker`` one step further, if it was asked for."""
         if not self._asked or state.should_stop is not None:
             return
         if self._until is None:
@@ -86,11 +86,11 @@ class Drain:
         self._until = time.monotonic() + max(0.0, self._grace_s - LAST_RESORT_S)
         log.info("draining: no new work, %d tasks to finish", len(state.reserved_requests))
         for queue in tuple(worker.app.amqp.queues.consume_from):
-            _take_no_more(worker.consumer, queue)
+            _stop_consuming(worker.consumer, queue)
 
 
-def _take_no_more(consumer: Any, queue: str) -> None:  # noqa: ANN401 - a CarefulConsumer
-    if consumer.connection is None:  # the broker is away; when it is back this queue is not asked for
+def _stop_consuming(consumer: Any, queue: str) -> None:  # noqa: ANN401 - a CarefulConsumer
+    if consumer.connection is None:  # the broker is away; this queue is not consumed again when it is back
         consumer.app.amqp.queues.deselect(queue)
         return
     with ignore_errors(consumer.connection):
@@ -98,7 +98,7 @@ def _take_no_more(consumer: Any, queue: str) -> None:  # noqa: ANN401 - a Carefu
 
 
 def _hand_back(worker: Any) -> None:  # noqa: ANN401 - a celery.worker.WorkController
-    """Leave with work under way: Celery ends its pool processes first; threads it cannot end, so leave without them."""
+    """Exit while work is under way: Celery ends pool processes first, but cannot end threads, which are abandoned."""
     if worker.pool.signal_safe:
         os.kill(os.getpid(), signal.SIGQUIT)
     else:

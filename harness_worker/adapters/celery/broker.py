@@ -1,4 +1,4 @@
-"""Asking a broker something and waiting for the answer: whether it is there, and what its errors mean."""
+"""Asking a broker something and waiting for the answer: whether it can be reached, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def translated(broker: str = "the broker") -> Generator[None]:
     """Turn the errors of kombu and of its transports into the harness's.
 
     Args:
-        broker: What it is called.
+        broker: What messages call the broker.
 
     Raises:
         TransientError: It does not answer, or refuses: a Redis that is full or a replica, a RabbitMQ that does not know
@@ -37,7 +37,7 @@ def translated(broker: str = "the broker") -> Generator[None]:
 
 
 def reach_broker(url: str, *, timeout_s: int) -> None:
-    """Connect to the broker once, for at most so many seconds.
+    """Connect to the broker once, within ``timeout_s`` seconds.
 
     Raises:
         TransientError: It does not answer, or refuses.

@@ -1,6 +1,6 @@
-"""Taking messages from the broker: a foreign one must not end the worker, and life goes on while the broker is away.
+"""Taking messages from the broker: malformed ones do not end the worker, whose timers run on while the broker is away.
 
-And sending task events, for Flower: several at once.
+It also sends task events, for Flower, several at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from celery.utils.time import maybe_iso8601
 from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
 
-from harness_worker.adapters.celery.transport import MISSHAPEN, tell_dropped, with_our_channels
+from harness_worker.adapters.celery.transport import MISSHAPEN, log_dropped, with_our_channels
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,14 @@ RECONNECT_S: Final = 1.0
 TICK_S: Final = 0.1
 
 WITHHELD: Final = "withheld: it may tell what somebody said"
-"""In the log, in the place of a message."""
+"""What the log shows instead of a message."""
 
 
 class CarefulConsumer(Consumer):
-    """Drops the messages that Celery's own consumer would stop at, and keeps its timers going without a broker.
+    """Drops messages over which Celery's own consumer would end, and keeps its timers going without a broker.
 
-    A broker that refuses is one that is away: a Redis that is a replica for the moment, or lacks its own. Celery's own
-    consumer would end over that, and what is running with it.
+    A broker that refuses counts as away, such as a Redis that is a replica for the moment, or has too few replicas.
+    Celery's own consumer would end over that, together with everything that is running.
     """
 
     hub: Any
@@ -45,9 +45,10 @@ class CarefulConsumer(Consumer):
         self.connection_errors += self.channel_errors
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Connect anew, but not at once if the broker refused: it would refuse again.
+        """Connect again, but only after a pause if the broker refused, because it would refuse again.
 
-        What runs goes on, as the application's options say; Celery would warn each time that its own default changes.
+        Running tasks go on, as the application's options say; Celery would warn each time that this default of its own
+        will change.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CPendingDeprecationWarning)
@@ -56,7 +57,7 @@ class CarefulConsumer(Consumer):
             self._wait()
 
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:  # noqa: ANN401 - Celery's own signature
-        """Celery's handler of one message; never raises over what the message holds."""
+        """Return Celery's handler of one message, guarded so that it never raises over the message's content."""
         handle: Callable[[Any], Any] = super().create_task_handler(*args, **options)
 
         def receive(message: Any) -> None:  # noqa: ANN401 - a kombu message
@@ -64,65 +65,65 @@ class CarefulConsumer(Consumer):
                 _check_shape(message)
                 handle(message)
             except MISSHAPEN as error:
-                tell_dropped(error)
+                log_dropped(error)
                 if not message.acknowledged:
                     message.reject()
 
         return receive
 
     def on_unknown_task(self, body: Any, message: Any, exc: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
-        """Refuse a task that nobody here knows; Celery's own would log all that it says."""
-        super().on_unknown_task(WITHHELD, _without_words(message), exc)
+        """Refuse a task that is unknown here; Celery's own method would log its whole content."""
+        super().on_unknown_task(WITHHELD, _redacted(message), exc)
 
     def on_invalid_task(self, body: Any, message: Any, exc: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
-        """Refuse a message that is no task of Celery's; likewise."""
-        super().on_invalid_task(WITHHELD, _without_words(message), exc)
+        """Refuse a message that is not a Celery task, also without logging its content."""
+        super().on_invalid_task(WITHHELD, _redacted(message), exc)
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:  # noqa: ANN401 - Celery's own signature
-        """Drop a message that cannot be unpacked; Celery's own would log all that it says."""
-        tell_dropped(exc)
+        """Drop a message that cannot be decoded; Celery's own method would log its whole content."""
+        log_dropped(exc)
         message.ack()
 
     def add_task_queue(self, queue: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - celery-types has it wrong
-        """Take from this queue too, for a control command; what is none is not tried again after a reconnect."""
+        """Consume another queue, for a control command; an invalid one is not tried again after a reconnect."""
         try:
             super().add_task_queue(queue, *args, **options)
         except MISSHAPEN as error:
-            tell_dropped(error)
+            log_dropped(error)
             self.cancel_task_queue(queue)
 
     def cancel_task_queue(self, queue: Any) -> None:  # noqa: ANN401 - whatever a command holds
-        """Take from this queue no more, for a control command."""
+        """Stop consuming a queue, for a control command."""
         try:
             super().cancel_task_queue(queue)
         except MISSHAPEN as error:
-            tell_dropped(error)
+            log_dropped(error)
 
     def on_send_event_buffered(self) -> Any:  # noqa: ANN401 - celery-types has it wrong; Celery asks for nothing
-        """Send nothing: Celery would send each event on its own; ``flush_events`` sends what gathered at once.
+        """Send nothing: Celery would send each event separately, while ``flush_events`` sends all that have gathered.
 
-        Nor may a full buffer be sent by the thread that filled it: only the main one reads from the connection, and
-        RabbitMQ confirms what was sent.
+        Nor may the thread that fills the buffer send it: RabbitMQ confirms what is sent, and only the main thread
+        reads from the connection.
         """
         dispatcher: Any = getattr(self, "event_dispatcher", None)
         if dispatcher is not None:
             dispatcher.buffer_limit = sys.maxsize
 
     def flush_events(self) -> None:
-        """Send the task events that gathered since the last time. Called from the worker's timer."""
+        """Send the task events that have gathered since the last time. Called from the worker's timer."""
         dispatcher: Any = getattr(self, "event_dispatcher", None)
         if dispatcher is not None and self.connection is not None:
             dispatcher.flush()
 
     def ensure_connected(self, conn: Any) -> Any:  # noqa: ANN401 - a kombu connection, Celery's own signature
-        """``conn`` once the broker answers; until then the drain, time limits and the look at pool processes go on.
+        """Return ``conn`` once the broker answers; until then the drain, time limits and checks of processes go on.
 
-        Celery's own waits ever longer, up to half a minute, and its event loop stands still meanwhile: nobody would
-        notice a process that died, and SIGTERM would have no effect.
+        Celery's own method waits longer each time, up to half a minute, with its event loop blocked: nobody would
+        notice that a process died, and SIGTERM would have no effect.
         """
         with_our_channels(conn.transport)
         conn.ensure_connection(
-            _tell_away, interval_start=RECONNECT_S, interval_step=0, interval_max=RECONNECT_S, callback=self._meanwhile
+            _log_unreachable, interval_start=RECONNECT_S, interval_step=0, interval_max=RECONNECT_S, callback=self._tick
         )
         self.first_connection_attempt = False
         return conn
@@ -130,10 +131,10 @@ class CarefulConsumer(Consumer):
     def _wait(self) -> None:
         until = time.monotonic() + RECONNECT_S
         while time.monotonic() < until:
-            self._meanwhile()
+            self._tick()
             Event().wait(TICK_S)
 
-    def _meanwhile(self) -> None:
+    def _tick(self) -> None:
         """Called at least once a second while the broker is away."""
         if self.hub is not None:
             self.hub.fire_timers()
@@ -141,10 +142,10 @@ class CarefulConsumer(Consumer):
 
 
 def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
-    """Refuse what Celery would accept and then stumble over, with the request already counted as under way.
+    """Refuse what Celery would accept and then fail on, after it has counted the request as under way.
 
     Raises:
-        TypeError, ValueError, LookupError: It is no task as our version of Celery's protocol has it.
+        TypeError, ValueError, LookupError: The message is not a task of our version of Celery's protocol.
     """
     if "task" not in message.headers:
         raise ValueError("its headers name no task: a producer of Celery's must have task_protocol=2")
@@ -177,7 +178,7 @@ def _are_tasks(given: Any) -> bool:  # noqa: ANN401 - whatever a message holds
     return all(isinstance(task, dict) and isinstance(cast("Any", task).get("task"), str) for task in tasks)
 
 
-def _without_words(message: Any) -> Any:  # noqa: ANN401 - a kombu message
+def _redacted(message: Any) -> Any:  # noqa: ANN401 - a kombu message
     message.headers = {**message.headers, "argsrepr": WITHHELD, "kwargsrepr": WITHHELD}
     return message
 
@@ -188,5 +189,5 @@ def _are_stamps(names: Any, stamps: Any) -> bool:  # noqa: ANN401 - whatever a m
     return all(isinstance(name, str) for name in cast("list[Any]", names or []))
 
 
-def _tell_away(error: Exception, interval_s: float) -> None:
+def _log_unreachable(error: Exception, interval_s: float) -> None:
     log.warning("the broker does not answer, trying again in %g s: %s", interval_s, error)

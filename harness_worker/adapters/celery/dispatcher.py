@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class CeleryDispatcher:
-    """Implements ``ports.Dispatcher``. What cannot be sent is logged and left to the reconciler.
+    """Implements ``ports.Dispatcher``. Work that cannot be sent is logged and left to the reconciler.
 
     Args:
         app: The application to send with.
         timing: The protocol's times, for the hard limit.
-        queues: Where calls of a tool go now, by its name; one of an unknown tool goes where it was planned to go.
+        queues: The present queue of each tool, by its name; calls of other tools go to the queue in their plan.
     """
 
     def __init__(self, app: Celery, *, timing: Timing, queues: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -73,7 +73,7 @@ class CeleryDispatcher:
         self._send(turn_id, lambda: self._broadcast(turn_id))
 
     def _broadcast(self, turn_id: str) -> None:
-        """Celery's ``control.broadcast``, which would try for ever while the broker is away."""
+        """Do what Celery's ``control.broadcast`` does, which would retry for ever while the broker is away."""
         app: Any = self._app
         exchange = app.control.mailbox.exchange
         with app.amqp.producer_pool.acquire(block=True) as producer:

@@ -1,4 +1,4 @@
-"""The harness's Celery beside an application's: neither's tasks, messages and results become the other's."""
+"""Keeps the harness's Celery apart from an application's: they share no tasks, messages or results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from celery.app import builtins
 
 
 class OwnCelery(Celery):
-    """Has the tasks that are registered with it, and Celery's own; not those that an application shares with every app.
+    """Has only the tasks registered with it and Celery's own, not those that an application shares with every app.
 
-    Every ``@app.task`` and ``@shared_task`` of a process is Celery's to add to each of its apps, whenever one is
-    finalized or declared. A worker would serve it, and run it again when its process died.
+    Celery adds every ``@app.task`` and ``@shared_task`` of a process to each of the process's apps, whenever an app is
+    finalized or a task is declared. A worker would serve it, and run it again if its process died.
     """
 
     def _task_from_fun(self, fun: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401 - Celery's own
@@ -23,10 +23,10 @@ class OwnCelery(Celery):
 
 
 class Surroundings:
-    """What Celery tells the code of an application in this process, as it is when this is made: without a worker.
+    """The global state of Celery that an application's code sees, as it is without a worker, when this is made.
 
-    A worker makes its own app the current one, so that what a tool sends would go to the harness's broker, and forbids
-    to wait for results. None of the harness's own code asks for the current app or waits for a result.
+    A worker makes its own app the current one, so that a tool's tasks would go to the harness's broker, and forbids
+    waiting for results. None of the harness's own code uses the current app or waits for a result.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Surroundings:
         self._app = self._state.get_current_app()  # Celery's fallback if the application has none
 
     def restore(self, **_: object) -> None:
-        """Have it as it was, in all threads; to be called when a worker, or a process of its pool, has begun."""
+        """Restore the state, for all threads; to be called once a worker, or a process of its pool, has started."""
         self._app.set_default()
-        self._state._set_current_app(None)  # noqa: SLF001 - of this thread: the default is everybody's
-        self._state._set_task_join_will_block(False)  # noqa: SLF001 - celery.result.allow_join_result is a block's
+        self._state._set_current_app(None)  # noqa: SLF001 - this thread's app; the default is for all threads
+        self._state._set_task_join_will_block(False)  # noqa: SLF001 - celery.result.allow_join_result only lasts for a block

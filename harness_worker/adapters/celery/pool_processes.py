@@ -1,4 +1,4 @@
-"""What a pool process does first, and what its parent does when it is gone."""
+"""What a pool process does first, and what its parent does once it is gone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def begin(*steps: Callable[[], object]) -> None:
-    """Take the steps, or end this process, so that the pool starts another; Celery would let it serve half-begun."""
+    """Take the steps; if one fails, exit, so that the pool starts another process. Celery would ignore the failure."""
     try:
         for step in steps:
             step()
@@ -32,46 +32,46 @@ def begin(*steps: Callable[[], object]) -> None:
 
 
 def make_group_leader() -> None:
-    """Let this process lead a group of its own, so that ending it ends all that its tools started."""
+    """Make this process the leader of its own group, so that ending the group ends all that its tools started."""
     os.setpgid(0, 0)
 
 
 def allow_processes() -> None:
-    """Let tools start processes with ``multiprocessing``; they are of this one's group, and go with it.
+    """Let tools start processes with ``multiprocessing``, which belong to this process's group and end with it.
 
-    Billiard has made this process a daemon, which may start none, with a key of its own kind, which cannot be handed to
-    a process that is spawned.
+    Billiard has made this process a daemon, which may not start any, with a key of a type that cannot be passed to a
+    spawned process.
     """
     process: Any = multiprocessing.current_process()
     process._config.update(daemon=False, authkey=AuthenticationString(process.authkey))  # noqa: SLF001
 
 
 class _GroupPool(AsynPool):
-    """Ends what is left of the group of each process that is gone, when Celery strikes it off its list.
+    """Ends the rest of a process's group once Celery removes the process, which is gone, from its list.
 
-    A process that the system refuses, or its pipes, is done without until the next look; Celery would take the error
-    for a broker that is lost, or end the worker, and Billiard keep on its list what never started.
+    If the system refuses a process or its pipes, the pool does without it until the next look. Celery would take the
+    error for a lost broker or end the worker, and Billiard would keep a process on its list that never started.
     """
 
     _pool: list[Any]
     _queues: dict[Any, Any]
 
     def maintain_pool(self) -> None:
-        """Replace the processes that died, as far as the system lets it."""
+        """Replace the processes that died, as far as the system allows it."""
         try:
             super().maintain_pool()  # pyright: ignore[reportUnknownMemberType]
         except (OSError, MemoryError) as refused:
             log.warning("the processes of the pool could not be looked after, trying again: %r", refused)
 
     def on_partial_read(self, job: Any, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
-        """Replace the pipes of a process that died with a job; if they are refused, the next process makes them."""
+        """Replace the pipes of a process that died during a job; if that fails, the next process gets new ones."""
         try:
             super().on_partial_read(job, proc)  # pyright: ignore[reportUnknownMemberType]
         except OSError as refused:
             log.warning("the pipes of a process of the pool could not be replaced yet: %s", refused)
 
     def get_process_queues(self) -> Any:  # noqa: ANN401 - Celery's own signature
-        """The pipes for a new process: those that are nobody's."""
+        """Return pipes for a new process: those that no process uses, or new ones."""
         if None not in self._queues.values():
             self._queues[self.create_process_queues()] = None
         return super().get_process_queues()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -82,12 +82,12 @@ class _GroupPool(AsynPool):
             return super()._create_worker_process(i)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
         except OSError as refused:
             for process in [process for process in self._pool if process not in before]:
-                self._do_without(process)
+                self._discard(process)
             _close_pipe(refused)
             log.warning("a process of the pool could not be started, trying again: %s", refused)
 
-    def _do_without(self, process: Any) -> None:  # noqa: ANN401 - billiard's own
-        """Forget a process that never started, and end one that started and that nobody listens to."""
+    def _discard(self, process: Any) -> None:  # noqa: ANN401 - billiard's own
+        """Forget a process that never started; end one that started but has no connection to the pool."""
         if process.pid is None:
             self._pool.remove(process)
             self._process_cleanup_queues(process)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
@@ -108,14 +108,14 @@ class _GroupPool(AsynPool):
 
 
 def _close_pipe(refused: OSError) -> None:
-    """Close the pipe that Billiard made for a process before it was refused; nobody else knows of it."""
+    """Close the pipe that Billiard made for a process before the refusal, because nothing else refers to it."""
     for frame, _ in walk_tb(refused.__traceback__):
         for end in {"parent_r", "child_w"}.intersection(frame.f_locals):
             os.close(frame.f_locals[end])
 
 
 class ToolPool(TaskPool):
-    """Celery's prefork pool, for processes that lead groups."""
+    """Celery's prefork pool, with processes that lead groups of their own."""
 
     Pool = _GroupPool
     _pool: Any
@@ -123,8 +123,8 @@ class ToolPool(TaskPool):
     def on_start(self) -> None:
         """Start the processes.
 
-        The memory that they share with this one is a file that is unlinked at once; Billiard would make a directory for
-        it, which stays when this process is killed.
+        Their shared memory is a file that is unlinked at once; Billiard would make a directory for it, which would be
+        left behind if this process were killed.
         """
         util.get_temp_dir = tempfile.gettempdir
         super().on_start()  # pyright: ignore[reportUnknownMemberType] - Celery's own, untyped
@@ -132,8 +132,8 @@ class ToolPool(TaskPool):
     def look(self) -> None:
         """Replace the processes that died; to be called often.
 
-        Celery looks itself when a process's pipe closes, which is often a moment before the process can be waited for;
-        the next look of its own is up to 5 seconds later.
+        Celery itself looks when a process's pipe closes, often a moment before the process can be waited for, and then
+        only up to 5 seconds later.
         """
-        if self._pool is not None:  # else the worker has let its pool go
+        if self._pool is not None:  # else the worker has given up its pool
             self.maintain_pool()

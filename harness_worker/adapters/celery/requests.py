@@ -1,4 +1,4 @@
-"""A tool task's request in the worker's parent process: it outlives the child and can say that it died."""
+"""A tool task's request in the worker's parent process, which outlives the child and can report its death."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HearsOfLoss(Protocol):
     """A task that is told when the process of one of its calls is known to be dead."""
 
     def lost(self, run: RunningCall, *, overran: bool) -> None:
-        """The process that ran ``run`` is gone, with ``overran`` because its time was over.
+        """React to the loss of the process that ran ``run``; with ``overran``, it was ended because time was over.
 
         Called in the parent process; never raises.
         """
@@ -39,35 +39,35 @@ class ToolRequest(Request):
     """Tells its task when a call's process is known to be dead."""
 
     def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: ANN401 - Celery's own signature
-        """Called in the parent when the task failed, its process was lost, or is to be ended at its hard limit."""
+        """Called in the parent if the task failed, or its process was lost or is to be ended at its hard limit."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)  # billiard wraps it to carry its traceback
         overran = isinstance(error, TimeLimitExceeded)
         if overran:
             self._end_process()
-        if not isinstance(error, TaskPredicate | OperationalError):  # its canvas was not sent on: it lives
-            self._say_lost(overran=overran)
-        if isinstance(error, MemoryError):  # Celery would raise it here, in the parent, and end all the others' calls
+        if not isinstance(error, TaskPredicate | OperationalError):  # only the canvas was not sent on: it lives
+            self._report_lost(overran=overran)
+        if isinstance(error, MemoryError):  # Celery would raise it here, in the parent, and end all other calls
             exc_info.exception = TransientError(f"the process of {self.name} was short of memory: {error!r}")
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
 
     def _end_process(self) -> None:
-        """Kill the process and all that it started: the pool does so later, when others may have its call's lock."""
+        """Kill the process and all that it started; the pool would do so only after others may hold the call's lock."""
         if self.worker_pid is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(self.worker_pid), signal.SIGKILL)
 
-    def _say_lost(self, *, overran: bool) -> None:
+    def _report_lost(self, *, overran: bool) -> None:
         run = running_call(self)
         if run is None or not isinstance(self.task, HearsOfLoss):
             return
         try:
             self.task.lost(run, overran=overran)
-        except Exception:  # whatever it is, Celery must still hear of the failure: it frees the slot
+        except Exception:  # whatever it is, Celery must still learn of the failure, to free the slot
             log.exception("nobody told that the process of call %s of turn %s is dead", run.call_id, run.turn_id)
 
 
 class SubmitRequest(Request):
-    """A turn that is asked for. It is shown by its id alone: the producer's message may tell what the user said."""
+    """A request to submit a turn. Only its id is shown, because the producer's message may contain a user's words."""
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature
         super().__init__(*args, **options)
@@ -77,12 +77,12 @@ class SubmitRequest(Request):
         self._kwargsrepr = repr({"turn": self.id})
 
     def info(self, safe: bool = False) -> Any:  # noqa: ANN401, ARG002 - Celery's own signature
-        """What `inspect` and Flower are told of it."""
+        """What `inspect` and Flower show of the request."""
         return super().info(safe=True)
 
 
 def runner_name(hostname: str, pid: int) -> str:
-    """How a pool process is known to the gate, the journal and its parent."""
+    """The name of a pool process for the gate, the journal and its parent."""
     return f"{hostname}/{pid}"
 
 
@@ -92,7 +92,7 @@ def pid_of(run: RunningCall) -> int:
 
 
 def running_call(request: Request) -> RunningCall | None:
-    """The (call, attempt) a request runs and where; ``None`` if it is no tool's, or not started yet."""
+    """The call and attempt that a request runs, and where; ``None`` if it is not a tool's or has not started."""
     if not str(request.name).startswith(TOOL_TASK_PREFIX) or request.worker_pid is None:
         return None
     try:
@@ -104,19 +104,19 @@ def running_call(request: Request) -> RunningCall | None:
 
 
 def active_calls(*, reads: bool) -> list[RunningCall]:
-    """The calls that this worker's children run now: reads, or all others. Callable from any thread."""
+    """The calls that this worker's children are running: reads, or all others. Callable from any thread."""
     mine = (request for request in _active() if bool(dict(request.kwargs).get("read")) is reads)
     return [run for run in map(running_call, mine) if run is not None]
 
 
 def active_calls_of(tools: Collection[str]) -> list[RunningCall]:
-    """The calls of these tools that this worker's children run now. Callable from any thread."""
+    """The calls of these tools that this worker's children are running. Callable from any thread."""
     names = {tool_task(tool) for tool in tools}
     return [run for request in _active() if request.name in names and (run := running_call(request)) is not None]
 
 
 def active_calls_of_turn(turn_id: str) -> list[RunningCall]:
-    """The calls of this turn that this worker's children run now. Callable from any thread."""
+    """The calls of this turn that this worker's children are running. Callable from any thread."""
     return [run for run in map(running_call, _active()) if run is not None and run.turn_id == turn_id]
 
 
@@ -124,5 +124,5 @@ def _active() -> tuple[Request, ...]:
     while True:
         try:
             return tuple(state.active_requests)
-        except RuntimeError:  # the main thread took or ended one meanwhile
+        except RuntimeError:  # the main thread has started or ended a request meanwhile
             continue

@@ -19,10 +19,10 @@ _KNOCK = frozenset({signal.SIGUSR1})
 
 
 def keep_knocks_for_bodies() -> None:
-    """Let ``SIGUSR1`` wait until a body runs; call it in each new pool process.
+    """Block ``SIGUSR1`` until a body runs; call this in each new pool process.
 
-    Ignoring the signal would not do: billiard puts its own handler in place after Celery's initializers have run, and
-    that one raises wherever the process is. And a stop that comes a moment before its body starts would be lost.
+    Ignoring the signal would not be enough: billiard sets its own handler after Celery's initializers have run, which
+    raises wherever the process is. Besides, a stop that comes a moment before its body starts would be lost.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _KNOCK)
 
@@ -30,14 +30,14 @@ def keep_knocks_for_bodies() -> None:
 class SignalDeadline:
     """Implements ``ports.SoftDeadline``: raises ``SoftTimeLimitExceeded`` in the body, as Celery's own limit does.
 
-    A timer of the process is the deadline itself; Celery's soft limit (``SIGUSR1``, a little later) is a second
-    knock for a body that swallowed the first. Neither reaches the harness's own code: outside a body they wait, or are
-    ignored. A signal that ends the process ends it at once, as a crash would: nobody can say what the body has done by
-    then.
+    The deadline itself is a timer of the process. Celery's soft limit (``SIGUSR1``, a little later) is a second
+    knock for a body that swallowed the first. Neither reaches the harness's own code: outside a body, they are blocked
+    or ignored. A signal to terminate ends the process at once, as a crash would, because nobody can say what the body
+    has done by then.
     """
 
     def __call__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> _Armed:
-        """A context whose body is stopped after ``remaining_s`` seconds, or by ``SIGUSR1`` if it is revoked."""
+        """Return a context whose body is stopped after ``remaining_s`` seconds, or by ``SIGUSR1`` if it is revoked."""
         return _Armed(remaining_s, is_revoked)
 
 
@@ -50,7 +50,7 @@ class _Armed:
         self._was_stopped = False
 
     def __enter__(self) -> None:
-        for ending in _END:  # billiard would raise SystemExit in the body, and a cut call would look like a failed one
+        for ending in _END:  # billiard would raise SystemExit in the body, and an interrupted call would look failed
             signal.signal(ending, signal.SIG_DFL)
         self._inside = True
         signal.signal(signal.SIGALRM, self._stop)
@@ -58,14 +58,14 @@ class _Armed:
         signal.setitimer(signal.ITIMER_REAL, self._remaining_s)
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _KNOCK)
-        except SoftTimeLimitExceeded as stopped:  # it was stopped already, while the knock waited
+        except SoftTimeLimitExceeded as stopped:  # it was stopped while the signal was blocked
             self.__exit__(type(stopped), stopped, None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._inside = False
         signal.pthread_sigmask(signal.SIG_BLOCK, _KNOCK)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # for the threads that a tool may have left behind
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # because of threads that a tool may have left behind
         if isinstance(error, SoftTimeLimitExceeded):
             end_descendants()
             raise DeadlineReached from None
@@ -75,10 +75,10 @@ class _Armed:
             raise SoftTimeLimitExceeded
 
     def _stop_if_meant(self, signum: int, frame: FrameType | None) -> None:
-        """By the time a signal lands, the call it was meant for may be over and another one running.
+        """Stop the body, unless the signal was meant for an earlier call, which may have ended before it arrived.
 
-        Stopped before its time is over, a body is told once: a cancel may knock several times, and the body may be
-        cleaning up after the first.
+        A body that is stopped before its time is over is told only once: a cancel may knock several times, and the
+        body may be cleaning up after the first.
         """
         if self._inside and (time.monotonic() >= self._until or (not self._was_stopped and self._is_revoked())):
             self._was_stopped = True
@@ -86,7 +86,7 @@ class _Armed:
 
 
 def end_descendants() -> None:
-    """Kill what this process's tool started: everything else in its process group, if that is its own."""
+    """Kill what this process's tool started: everything else in the process group, if this process leads it."""
     mine = os.getpid()
     if os.getpgid(0) != mine:
         return

@@ -19,11 +19,11 @@ from harness_worker.wire import DRAIN_COMMAND, STOP_COMMAND
 log = logging.getLogger(__name__)
 
 SECOND_KNOCK_S = 0.5
-"""A body that does not end within this of the signal is killed with its process."""
+"""How long after the signal a body that has not ended is killed with its process."""
 
 
 def serve_stop(stop: Callable[[Any, str], None]) -> None:
-    """Answer ``stop_turn`` with ``stop(state, turn_id)``; runs in the worker's main thread."""
+    """Answer the command ``stop_turn`` by calling ``stop(state, turn_id)``, in the worker's main thread."""
 
     def answer(state: Any, turn_id: str = "", **_: object) -> dict[str, str]:  # noqa: ANN401 - Celery's own signature
         stop(state, turn_id)
@@ -33,7 +33,7 @@ def serve_stop(stop: Callable[[Any, str], None]) -> None:
 
 
 def serve_drain(drain: Drain) -> None:
-    """Answer ``drain``, with whether this worker drains; ``begin`` asks it to. Runs in the worker's main thread."""
+    """Answer the command ``drain``, in the main thread, with whether this worker drains; ``begin`` asks it to."""
 
     def answer(_state: object, *, begin: bool = False, **_: object) -> dict[str, bool]:
         if begin:
@@ -44,17 +44,17 @@ def serve_drain(drain: Drain) -> None:
 
 
 def stop_tools(state: Any, turn_id: str) -> None:  # noqa: ANN401 - Celery's own state
-    """Signal the pool processes that run calls of the turn, and kill those that do not end."""
+    """Signal the pool processes that run calls of the turn, and kill those whose calls do not end."""
     running = active_calls_of_turn(turn_id)
     for run in running:
         log.info("stopping call %s of turn %s", run.call_id, turn_id)
         _signal(run, signal.SIGUSR1)
     if running:
-        state.consumer.timer.call_after(SECOND_KNOCK_S, _kill_deaf, (turn_id, frozenset(running)))
+        state.consumer.timer.call_after(SECOND_KNOCK_S, _kill_unresponsive, (turn_id, frozenset(running)))
 
 
-def _kill_deaf(turn_id: str, told: frozenset[RunningCall]) -> None:
-    for run in told.intersection(active_calls_of_turn(turn_id)):
+def _kill_unresponsive(turn_id: str, signalled: frozenset[RunningCall]) -> None:
+    for run in signalled.intersection(active_calls_of_turn(turn_id)):
         log.warning("call %s of turn %s did not stop; ending its process", run.call_id, turn_id)
         _signal(run, signal.SIGKILL)
 

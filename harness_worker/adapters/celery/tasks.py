@@ -1,4 +1,4 @@
-"""The tasks of the fleet: ``turn.advance``, ``turn.judge``, ``turn.submit``, and one ``tool.<name>`` a tool."""
+"""The tasks of the fleet: ``turn.advance``, ``turn.judge``, ``turn.submit``, and a ``tool.<name>`` for each tool."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from harness_worker.wire import (
 log = logging.getLogger(__name__)
 
 AWAY_S: Final = 1.0
-"""How long a message is kept, in seconds, before it goes back to its queue because what it needs is away."""
+"""How long a message is kept, in seconds, before it goes back to its queue because a service it needs is away."""
 
 
 class ThreadTask(Task[..., Any]):
-    """A task of a coordinator: whatever is raised in it, its thread and its message are not lost.
+    """A task of a coordinator: whatever it raises, neither its thread nor its message is lost.
 
-    Celery takes only an ``Exception`` for the failure of a task in a thread. An ``asyncio.CancelledError`` would leave
-    the message without an answer, and its place among those that the worker takes at once occupied for good. So would a
-    ``MemoryError``, which Celery raises once more before it acknowledges.
+    Celery treats only an ``Exception`` as the failure of a task in a thread. An ``asyncio.CancelledError`` would leave
+    the message without an answer, and occupy its place among those that the worker takes at once for good. So would a
+    ``MemoryError``, which Celery raises again before it acknowledges.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any task's
-        """Run; what is no ``Exception`` fails the task as an ``InvariantError``, a lack of memory as transient."""
+        """Run; raise an ``InvariantError`` for what is not an ``Exception``, and a lack of memory as transient."""
         try:
             with scarcity_is_transient():
                 return self.run(*args, **kwargs)
@@ -58,7 +58,7 @@ class ThreadTask(Task[..., Any]):
 
 
 class AdvanceTask(ThreadTask):
-    """``turn.advance(turn_id)``: look at a turn once. Idempotent; waits for nothing but the model.
+    """``turn.advance(turn_id)``: look at a turn once. It is idempotent, and waits for nothing but the model.
 
     Args:
         coordinator: Drives turns.
@@ -71,7 +71,7 @@ class AdvanceTask(ThreadTask):
         self._coordinator = coordinator
 
     def run(self, turn_id: object = None, *more: object, **others: object) -> None:
-        """Look at the turn; a database that does not answer, or a lack of memory, leaves it to the reconciler."""
+        """Look at the turn; if the database does not answer or memory is short, leave it to the reconciler."""
         if not isinstance(turn_id, str) or more or others:
             log.warning("not a wake-up, dropped: its one argument is a turn's id")
             return
@@ -83,10 +83,10 @@ class AdvanceTask(ThreadTask):
 
 
 class JudgeTask(ThreadTask):
-    """``turn.judge(turn_id, judge)``: have one judge score a turn that is over. Idempotent.
+    """``turn.judge(turn_id, judge)``: have one judge score a turn that has ended. It is idempotent.
 
     Args:
-        judging: Has judges say their word.
+        judging: Runs judges.
     """
 
     name = JUDGE_TASK
@@ -96,7 +96,7 @@ class JudgeTask(ThreadTask):
         self._judging = judging
 
     def run(self, *named: object, **others: object) -> None:
-        """Judge; a database that does not answer, or a lack of memory, leaves it to the reconciler."""
+        """Judge; if the database does not answer or memory is short, leave it to the reconciler."""
         turn_id, judge = named if len(named) == 2 else (None, None)
         if not isinstance(turn_id, str) or not isinstance(judge, str) or others:
             log.warning("not a judge's message, dropped: its two arguments are a turn's id and a judge's name")
@@ -109,9 +109,9 @@ class JudgeTask(ThreadTask):
 
 
 class SubmitTask(ThreadTask):
-    """``turn.submit(agent=…, input=…, …)``: a turn that a Celery producer asks for. The task's id is the turn's.
+    """``turn.submit(agent=…, input=…, …)``: store a turn for a Celery producer. The task's id becomes the turn's.
 
-    What is wrong with it is the task's failure. It is idempotent, and ends as soon as the turn is stored.
+    If something is wrong with the turn, the task fails. It is idempotent, and ends as soon as the turn is stored.
 
     Args:
         submitting: Stores turns.
@@ -121,16 +121,16 @@ class SubmitTask(ThreadTask):
     Request = "harness_worker.adapters.celery.requests:SubmitRequest"
     typing = False
     ignore_result = False
-    """Kept for the producer, unless its message says that it does not care."""
+    """The result is stored for the producer, unless its message says to ignore it."""
 
     throws = (ConfigError,)
-    """Told without a traceback."""
+    """Logged without a traceback."""
 
     def __init__(self, submitting: Submitting) -> None:
         self._submitting = submitting
 
     def run(self, *named: object, **asked: Any) -> str:  # noqa: ANN401 - whatever a producer wrote
-        """Store the turn; returns its id. While the database is away, the message goes back to its queue."""
+        """Store the turn and return its id. While the database is away, the message goes back to its queue."""
         if named:
             raise ConfigError(f"{self.name} has no positional arguments: give {', '.join(NAMES)}, by name")
         turn_id = str(self.request.id)
@@ -158,14 +158,14 @@ class ToolTask(Task[..., Any]):
     Args:
         tool: The tool's name.
         runner: Runs calls.
-        on_lost: Told in the parent process when the process of a call is known to be dead, and whether it was ended
-            because the call's time was over; never raises.
+        on_lost: Called in the parent process when the process of a call is known to be dead, with the run and whether
+            the process was ended because the call's time was over; never raises.
     """
 
     Request = "harness_worker.adapters.celery.requests:ToolRequest"
     typing = False
     throws = (OperationalError,)
-    """When the canvas cannot be sent on, of which Celery warns: the call has ended, and a look-in sends the rest."""
+    """If the canvas cannot be sent on, Celery only logs it: the call has ended, and a later look sends the rest."""
 
     def __init__(self, tool: str, runner: CallRunner, on_lost: Callable[[RunningCall, bool], None]) -> None:
         self.name = tool_task(tool)
@@ -177,11 +177,11 @@ class ToolTask(Task[..., Any]):
         self._on_lost(run, overran)
 
     def run(self, *_: object, **kwargs: Any) -> str:  # noqa: ANN401 - the fields of a ToolMessage
-        """Run the call; returns its id for the canvas, or leaves the canvas where it is."""
+        """Run the call and return its id for the canvas, or leave the canvas where it is."""
         try:
             message = ToolMessage.from_kwargs(kwargs)
         except NewerWire as error:
-            # Nothing was started: the call stays as it is, and the next look-in sends it again, to whoever is there.
+            # Nothing was started: the call stays as it is, and the next look sends it again, to whichever worker then.
             log.warning("%s: left to a newer worker: %s", self.name, error)
             raise Ignore from None
         except WireError as error:

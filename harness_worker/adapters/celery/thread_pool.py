@@ -26,10 +26,10 @@ _PASSING: Final = (RedisError, OperationalError, BackendError, OSError, MemoryEr
 
 
 class AnsweringThreads(TaskPool):
-    """Celery's pool of threads, but that what goes wrong around a task is an answer to its message too.
+    """Celery's pool of threads, in which an error around a task also leads to an answer to its message.
 
-    A result that cannot be kept or a callback that cannot be sent escapes from Celery's, where nobody looks: the
-    message stays with the worker, and the place that it takes up among those under way is lost for good.
+    In Celery's own, an error from storing a result or sending a callback is raised where nobody sees it: the message
+    stays with the worker, and its place among those under way is lost for good.
     """
 
     def on_apply(
@@ -56,7 +56,7 @@ class AnsweringThreads(TaskPool):
 
 
 def _answer(answer: Callable[[ExceptionInfo], object], error: Exception) -> None:
-    """Have the message come again after what may pass, as every task here allows; drop it after anything else."""
+    """Have the message delivered again after a passing error, which every task here allows; else drop it."""
     passes = isinstance(error, _PASSING)
     what = "comes again" if passes else "is dropped"
     log.warning("a message %s, for Celery could not end its task: %s", what, type(error).__name__)

@@ -1,7 +1,7 @@
-"""kombu's Redis transport, with one lean client a channel, and unmoved by bytes that are no message.
+"""kombu's Redis transport, with one lean client for each channel, and robust against bytes that are not a message.
 
-kombu makes a ``redis.Redis`` for every message that it sends, takes or acknowledges; making one costs more than the
-command does. The client is thread-safe and holds nothing but its connection pool.
+kombu makes a ``redis.Redis`` for every message that it sends, takes or acknowledges, which costs more than the command
+itself. The client is thread-safe and holds nothing but its connection pool.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ MISSHAPEN: Final = (
 """What Celery and kombu raise over bytes, a body or headers that they did not expect."""
 
 
-def tell_dropped(error: Exception) -> None:
-    """Log that a message was none of ours."""
+def log_dropped(error: Exception) -> None:
+    """Log that a message was dropped because it is not one of ours."""
     log.warning("message dropped, it is not one of ours: %s: %s", type(error).__name__, error)
 
 
 class QoS(redis.QoS):
-    """Notes what was taken and strikes it off as kombu does, in the same two keys, with less around the commands."""
+    """Records messages taken and acknowledged as kombu does, in the same two keys, with less work per command."""
 
     channel: Any
 
     def append(self, message: Any, delivery_tag: str) -> None:  # noqa: ANN401 - kombu's own signature
-        """Note a message that was taken, so that it is restored unless it is acknowledged in time."""
+        """Record a message that was taken, so that it is restored unless it is acknowledged in time."""
         delivery = message.delivery_info
         taken = dumps([message._raw, delivery["exchange"], delivery["routing_key"]])  # noqa: SLF001 - as kombu does
         self._transact(
@@ -54,14 +54,14 @@ class QoS(redis.QoS):
         virtual.QoS.append(self, message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        """Strike a message off. One that Redis does not strike off comes again; here it has its place no longer."""
+        """Remove a message's record. If Redis fails, it is delivered again, but takes up no more place here."""
         try:
             self._transact(("ZREM", self.unacked_index_key, delivery_tag), ("HDEL", self.unacked_key, delivery_tag))
         finally:
             virtual.QoS.ack(self, delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Strike a message off, or queue it again; likewise."""
+        """Remove a message's record, or queue the message again; if Redis fails, as for :meth:`ack`."""
         if not requeue:
             return self.ack(delivery_tag)
         try:
@@ -71,18 +71,18 @@ class QoS(redis.QoS):
             virtual.QoS.ack(self, delivery_tag)
 
     def restore_unacked(self, client: Any = None) -> None:  # noqa: ANN401 - kombu's own signature
-        """Queue again what was taken and not acknowledged, if there is still a connection to do it with."""
+        """Queue messages that were not acknowledged again, if there is still a connection for it."""
         if not self._is_given_up:
             super().restore_unacked(client)
 
     @property
     def _is_given_up(self) -> bool:
-        """Whether the connection was lost: what was taken with it comes again when its time is over."""
+        """Whether the connection was lost: messages taken over it come again after the visibility timeout."""
         connection = self.channel.connection
         return connection is None or connection.client is None
 
     def restore_visible(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - kombu's own signature
-        """Queue again what was taken long ago, from a timer; a Redis that refuses is asked again later."""
+        """Queue messages that were taken long ago again, from a timer; a Redis that refuses is asked again later."""
         try:
             super().restore_visible(*args, **options)
         except ResponseError as refusal:
@@ -96,7 +96,7 @@ class QoS(redis.QoS):
 
 
 class Channel(redis.Channel):
-    """Keeps the client of its ordinary commands for as long as it keeps their pool; drops what it cannot read."""
+    """Keeps one client for ordinary commands for as long as their pool lives; drops messages that it cannot read."""
 
     QoS = QoS
     _kept: Any = None
@@ -106,14 +106,14 @@ class Channel(redis.Channel):
 
     def _get_pool(self, asynchronous: bool = False) -> LeanPool:
         transport: Any = self.connection
-        if transport is None:  # by kombu, when a command failed; a producer may hold the channel still
+        if transport is None:  # closed by kombu after a command failed; a producer may still hold the channel
             raise ConnectionError("its connection was given up")
         params = self._connparams(asynchronous=asynchronous)
         self.keyprefix_fanout = self.keyprefix_fanout.format(db=params["db"])
         return LeanPool(**params)
 
     def _create_client(self, asynchronous: bool = False) -> Any:  # noqa: ANN401 - kombu's own signature
-        if asynchronous:  # these own their connection
+        if asynchronous:  # such clients own their connection
             return super()._create_client(asynchronous=True)
         if self._kept is None or self._kept.connection_pool is not self.pool:
             self._kept = super()._create_client()
@@ -122,25 +122,25 @@ class Channel(redis.Channel):
     def _brpop_read(self, **options: Any) -> Any:  # noqa: ANN401 - kombu's own signature
         try:
             return super()._brpop_read(**options)
-        except MISSHAPEN as error:  # what was there has been taken out of the list
-            tell_dropped(error)
+        except MISSHAPEN as error:  # the message has already been taken out of the list
+            log_dropped(error)
             return True
 
     def _receive_one(self, client: Any) -> Any:  # noqa: ANN401 - kombu's own signature
         try:
             return super()._receive_one(client)
-        except MISSHAPEN as error:  # nobody keeps what is told to all
-            tell_dropped(error)
+        except MISSHAPEN as error:  # a broadcast is not stored, so there is nothing to remove
+            log_dropped(error)
             return True
 
 
 class Transport(redis.Transport):
-    """kombu's, with these channels."""
+    """kombu's transport, with our channels."""
 
     Channel = Channel
 
 
 def with_our_channels(transport: Any) -> None:  # noqa: ANN401 - any kombu transport
-    """Give them to a transport that its URL chose itself: one of sockets, or one after the first of several URLs."""
+    """Give our channels to a transport chosen by its URL: of Unix sockets, or not the first of several URLs."""
     if getattr(transport, "Channel", None) is redis.Channel:
         transport.Channel = Channel
