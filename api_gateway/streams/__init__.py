@@ -1,1 +1,1 @@
-"""A turn's events as they happen: heard from the workers, made whole from SQL, and written as server-sent events."""
+"""A turn's events as they happen: heard from the workers, completed from SQL, and sent as server-sent events."""

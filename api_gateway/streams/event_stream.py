@@ -1,4 +1,4 @@
-"""A turn's events, past and present: SQL for the past, then live, with SQL for whatever the live events lost."""
+"""A turn's events, past and present: from SQL for the past, then live, and from SQL again if live events are lost."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from harness_worker.wire import TERMINAL_EVENTS
 
 POLL_S: Final = 1.0
 ASK_S: Final = 5.0
-"""Streams end within this long, plus one database read, after their key is revoked."""
+"""How long a stream may go on after its key was revoked, in seconds, plus one database read."""
 
 PAGE: Final = 100
-"""How many events a reader who does not read may hold in memory."""
+"""How many events a client that does not read may hold in memory."""
 
 
 MayGoOn: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
-"""Whether whoever asked is still let in."""
+"""Tells whether the client is still let in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """How far a client has been told.
+    """How far a client's stream has come.
 
     Args:
-        seq: The last event that it has.
-        has_caught_up: Whether the store was read to its end; from then on the turn's head says whether it has more.
+        seq: The number of the last event that it has.
+        has_caught_up: Whether the store was read to its end; from then on the turn's head says whether there is more.
         is_over: Whether nothing follows.
     """
 
@@ -47,36 +47,36 @@ class Position:
     is_over: bool = False
 
     def behind(self, event: Told) -> Position:
-        """Where a client is that was told the event; a hint moves nobody."""
+        """The position after the event; a hint does not change it."""
         if event.seq is None:
             return self
         return replace(self, seq=event.seq, is_over=event.type in TERMINAL_EVENTS)
 
     def caught_up(self, head: Head | None) -> Position:
-        """Where a client is that was told all that the store had, whose head was read before."""
+        """The position once the store was read to its end; ``head`` was read before that."""
         is_over = head is None or (head.has_ended and self.seq >= head.last_seq)
         return replace(self, has_caught_up=True, is_over=self.is_over or is_over)
 
     def lacks(self, head: Head | None) -> bool:
-        """Whether the store has something to tell, be it that nothing follows."""
+        """Whether the store has news: further events, or that nothing follows."""
         return head is None or head.has_ended or head.last_seq > self.seq
 
 
 @dataclass(slots=True, kw_only=True)
 class EventStream:
-    """One client's stream, listened to once.
+    """One client's stream; it can be iterated once.
 
     Args:
-        turn_id: Whose events.
-        position: How far the client has been told.
-        turns: The past.
-        heads: Whether there is more of it, asked for many streams at once.
-        live: The present.
-        heartbeat_s: A heartbeat is given when nothing else was for so long.
-        may_go_on: Whether the client may hear more.
+        turn_id: The turn whose events are sent.
+        position: How far the stream has come.
+        turns: The store of past events.
+        heads: Reads whether the store has more, for many streams at once.
+        live: The live events.
+        heartbeat_s: After how many seconds without anything else a heartbeat is given.
+        may_go_on: Tells whether the client is still let in.
 
     Attributes:
-        is_refused: Whether the stream ended because the client may not.
+        is_refused: Whether the stream ended because the client is no longer let in.
     """
 
     turn_id: str
@@ -90,9 +90,9 @@ class EventStream:
 
     @asynccontextmanager
     async def events(self) -> AsyncGenerator[AsyncGenerator[Told | None]]:
-        """What happens, until the terminal event has been given or the client may hear no more; ``None``: a heartbeat.
+        """The events, up to the terminal one or until the client is no longer let in; ``None`` is a heartbeat.
 
-        Whatever happens from when this is entered on is among it.
+        Everything that happens after the context is entered is included.
         """
         with self.live.watch(self.turn_id) as feed:
             async with aclosing(beating(self._told(feed), self.heartbeat_s)) as told:
@@ -101,7 +101,7 @@ class EventStream:
     async def _told(self, feed: Feed) -> AsyncGenerator[Told]:
         heads = LateAnswers(partial(self._head, feed))
         permission = _Permission(self.may_go_on, feed)
-        woken: LiveEvent | Wake = Wake.LOST  # what was before this
+        woken: LiveEvent | Wake = Wake.LOST  # so that past events are read first
         try:
             while await permission.holds():
                 async for told in self._news(woken, heads):
@@ -115,7 +115,7 @@ class EventStream:
             permission.leave()
 
     async def _news(self, woken: LiveEvent | Wake, heads: LateAnswers[Head | None]) -> AsyncIterator[Told]:
-        """What is to be told now."""
+        """The events to send now."""
         if isinstance(woken, LiveEvent) and woken.seq in (None, self.position.seq + 1):
             self.position = self.position.behind(woken)
             yield woken
@@ -124,7 +124,7 @@ class EventStream:
                 yield event
 
     async def _is_behind(self, woken: LiveEvent | Wake, heads: LateAnswers[Head | None]) -> bool:
-        """Whether the store has more: as a live event shows, or else its head, once the store was read."""
+        """Whether the store has more, as a live event shows, or else the turn's head once the store was read."""
         if isinstance(woken, LiveEvent):
             return woken.seq is not None and woken.seq > self.position.seq
         if not self.position.has_caught_up:
@@ -132,10 +132,10 @@ class EventStream:
         try:
             return self.position.lacks(await heads.within(0))
         except (SQLAlchemyError, TimeoutError):
-            return False  # The next look tries again, or hears the answer; the client has lost nothing.
+            return False  # The next look tries again, or gets the answer; the client has lost nothing.
 
     async def _head(self, feed: Feed) -> Head | None:
-        """What the store says, which is looked at behind the live events that came meanwhile."""
+        """The head from the store; the stream looks at it only after the live events that came meanwhile."""
         try:
             return await self.heads.of(self.turn_id)
         finally:
@@ -157,11 +157,11 @@ class EventStream:
 
 
 class _Permission:
-    """Whether a client may hear more: asked every few seconds, and as it was known last until the answer has come.
+    """Whether a client is still let in: asked every few seconds; until an answer comes, the last one holds.
 
     Args:
         may_go_on: Asks.
-        feed: Is woken by the answer.
+        feed: The client's feed, woken by the answer.
     """
 
     def __init__(self, may_go_on: MayGoOn, feed: Feed) -> None:
@@ -172,13 +172,13 @@ class _Permission:
         self._asked_at = self._clock()
 
     async def holds(self) -> bool:
-        """Whether it does; waits for no answer."""
+        """Whether the client is still let in, as last known; does not wait for an answer."""
         if self._clock() - self._asked_at < ASK_S:
             return True
         try:
             holds = await self._answers.within(0)
         except TimeoutError:
-            return True  # A later look hears the answer.
+            return True  # A later look gets the answer.
         self._asked_at = self._clock()
         return holds
 
@@ -189,5 +189,5 @@ class _Permission:
             self._feed.offer(Wake.ANSWERED)
 
     def leave(self) -> None:
-        """Cancel what is asked."""
+        """Cancel the open question."""
         self._answers.leave()

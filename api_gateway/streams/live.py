@@ -1,6 +1,6 @@
-"""Live events: one reader of the workers' Redis stream a process, fanned out to those who wait for a turn.
+"""Live events: each process has one reader of the workers' Redis stream, and fans it out to those who wait for a turn.
 
-The stream may lose events and may be down for hours: everybody who waits here also looks into SQL.
+The stream may lose events and may be down for hours, so everybody who waits here also looks into SQL.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ QUEUE_SIZE: Final = 256
 BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 RESTING_EVENTS: Final = TERMINAL_EVENTS | WAITING_EVENTS
-"""The types of events after which there is nothing to wait for until somebody else acts."""
+"""The types of events after which nothing happens until somebody else acts, so that there is nothing to wait for."""
 
 _RESTS: Final = re.compile("|".join(f'"{re.escape(kind)}"' for kind in sorted(RESTING_EVENTS)))
 
 Entry = tuple[str, dict[str, str]]
-"""An entry's id in the stream, and its fields."""
+"""The id of an entry in the stream, and its fields."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveEvent:
-    """One entry of the stream.
+    """One event, or hint, that an entry of the stream reports.
 
     Args:
-        turn_id: Whose.
-        seq: Its number if it is durable, else ``None``: a hint, never repeated.
-        type: Such as ``turn.completed``.
-        at: Seconds since the epoch.
-        data: A JSON object, as text.
+        turn_id: The turn.
+        seq: Its number if it is durable; ``None`` for a hint, which is never repeated.
+        type: Its type, such as ``turn.completed``.
+        at: When it happened, seconds since the epoch.
+        data: Its data, the text of a JSON object.
     """
 
     turn_id: str
@@ -58,29 +58,29 @@ class LiveEvent:
 
 
 class Wake(Enum):
-    """Why a waiter is woken without an event; whatever the reason is, SQL may have more than it has heard."""
+    """Why a waiter is woken without an event; whatever the reason, SQL may have more than it has heard."""
 
     IDLE = auto()
-    """Nothing came for as long as it was willing to wait."""
+    """Nothing came for as long as the waiter was willing to wait."""
 
     LOST = auto()
     """Events were lost."""
 
     ANSWERED = auto()
-    """Something that it has asked elsewhere was answered."""
+    """A question that the waiter asked elsewhere was answered."""
 
     STOPPING = auto()
     """The process stops."""
 
 
 class Feed:
-    """One waiter's events, and what else wakes it."""
+    """The queue of one waiter's events, and of whatever else wakes it."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[LiveEvent | Wake] = asyncio.Queue(QUEUE_SIZE)
 
     def offer(self, thing: LiveEvent | Wake) -> None:
-        """Add an event; when the waiter is too slow all are dropped, and it is told that they are lost."""
+        """Add an event; if the queue is full, because the waiter is too slow, all become one ``Wake.LOST``."""
         if self._queue.full():
             while not self._queue.empty():
                 self._queue.get_nowait()
@@ -96,11 +96,11 @@ class Feed:
 
 
 class LiveEvents:
-    """The process's one reader and its waiters. ``stopping`` tells waiters to give their answer now.
+    """The process's only reader, and its waiters. If ``stopping`` is true, waiters must answer now.
 
     Args:
-        redis_url: Where workers publish; ``None`` leaves everybody to SQL.
-        on_rest: Called with the id of each turn that comes to rest, whoever waits for it.
+        redis_url: Where workers publish; ``None`` if nowhere, so that waiters rely on SQL alone.
+        on_rest: Called with the id of each turn that comes to rest, whether or not anybody waits for it.
     """
 
     def __init__(self, redis_url: str | None, on_rest: Callable[[str], object] | None = None) -> None:
@@ -111,7 +111,7 @@ class LiveEvents:
 
     @contextmanager
     def watch(self, turn_id: str) -> Generator[Feed]:
-        """A feed of the turn's events from now on."""
+        """A feed of the turn's events from now on, for as long as the context lasts."""
         feed = Feed()
         self._feeds[turn_id].add(feed)
         try:
@@ -122,19 +122,19 @@ class LiveEvents:
                 del self._feeds[turn_id]
 
     def stop(self) -> None:
-        """Let every waiter go."""
+        """Wake every waiter, to answer now."""
         self.stopping = True
         self._wake_all(Wake.STOPPING)
 
     async def run(self) -> None:
-        """Read until cancelled, connecting again for ever."""
+        """Read until cancelled; reconnects for ever."""
         failures = 0
         while self._redis_url is not None:
             try:
                 async for batch in _entries(self._redis_url):
                     failures = 0
                     self._fan_out(batch)
-            except Exception as error:  # noqa: BLE001 - never raises: without this reader everybody looks into SQL
+            except Exception as error:  # noqa: BLE001 - never raises: without this reader everybody relies on SQL
                 log = _log.warning if failures == 0 else _log.debug
                 log("live events are not available, answers come from SQL alone: %s", error)
                 self._wake_all(Wake.LOST)
@@ -160,7 +160,7 @@ async def _entries(redis_url: str) -> AsyncGenerator[list[Entry]]:
     client: Any = cast("Any", Redis).from_url(
         redis_url,
         decode_responses=True,
-        encoding_errors="replace",  # one entry that is no UTF-8 must not stop the reader of them all
+        encoding_errors="replace",  # a single entry that is not UTF-8 must not stop the reader
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         client_name="harness-gateway",
@@ -185,7 +185,7 @@ def _of_stream(reply: Any) -> list[Entry]:  # noqa: ANN401 - RESP2 gives a list,
 
 
 def _told(fields: Mapping[str, str]) -> list[LiveEvent | Wake]:
-    """What an entry tells (``adapters/redis/events`` says how); one of another shape sends the waiter to SQL."""
+    """The events of an entry, in the format of ``adapters/redis/events``; any other format sends the waiter to SQL."""
     try:
         return [
             LiveEvent(turn_id=fields["turn"], seq=seq, type=kind, at=float(at), data=data)

@@ -1,4 +1,4 @@
-"""Server-sent events as bytes on the wire: frames, headers, and who asks for them."""
+"""Server-sent events on the wire: frames, headers, and which requests ask for them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from harness_worker.wire import rfc3339
 OPENING: Final = ": open\n\n"
 HEARTBEAT: Final = ": heartbeat\n\n"
 SSE_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Nothing between here and the client shall keep a stream, or hold it back."""
+"""Headers that keep proxies between the gateway and the client from caching or buffering a stream."""
 
 _BREAKS: Final = {char: f"\\u{ord(char):04x}" for char in "\u0085\u2028\u2029"}
-"""What JSON may hold as it is, and some clients take for the end of a line."""
+"""Characters that JSON need not escape, and that some clients take for the end of a line."""
 
 Told: TypeAlias = Event | LiveEvent
-"""An event of the journal, or what is heard live: an event or a hint."""
+"""An event of the journal, or a live event or hint."""
 
 _WEIGHT: Final = re.compile(r"\bq\s*=\s*(\d(?:\.\d{0,3})?)\s*(?:;|$)")
 
 
 def unbroken(document: str) -> str:
-    """A JSON document that no client's reader of lines can split."""
+    """The JSON document, with every character escaped at which a client might break lines."""
     for char, escaped in _BREAKS.items():
         document = document.replace(char, escaped)
     return document
 
 
 def data_line(document: str) -> str:
-    """A frame's last line, with a JSON document, and the end of the frame."""
+    """The last line of a frame, which holds a JSON document, and the end of the frame."""
     return f"data: {unbroken(document)}\n\n"
 
 
 def wants_stream(accept: str) -> bool:
-    """Whether an ``Accept`` header asks for server-sent events before JSON: by weight, then by order."""
+    """Whether an ``Accept`` header prefers server-sent events to JSON: by weight, then by order."""
     wishes = [_wish(part) for part in accept.lower().split(",")]
     asked = [wish for wish in wishes if wish[0] in ("text/event-stream", "application/json") and wish[1] > 0]
     return bool(asked) and max(asked, key=lambda wish: wish[1])[0] == "text/event-stream"
 
 
 def _wish(part: str) -> tuple[str, float]:
-    """A media range and its weight; one that is no number counts as 1."""
+    """A media range and its weight; a weight that is not a number counts as 1."""
     kind, _, options = part.partition(";")
     weight = _WEIGHT.search(options)
     return kind.strip(), float(weight[1]) if weight else 1.0
