@@ -24,18 +24,18 @@ from httpcore2 import (
 from api_gateway.requests.webhook_urls import is_public
 
 CONNECT_TIMEOUT_S: Final = 5.0
-"""For each address of a host."""
+"""How long connecting to one address of a host may take."""
 
 
 class NoAddress(Exception):  # noqa: N818 - reads as what it says
-    """A host that has no address to which a connection is allowed; the message says why, and names no address."""
+    """A host has no address to which a connection is allowed; the message says why, and names no address."""
 
 
 class CheckedBackend(AsyncNetworkBackend):
     """Connects to hosts with public addresses; TLS still verifies the host's name.
 
     Args:
-        allow_private: Whether other addresses are allowed too.
+        allow_private: Whether addresses that are not public are allowed too.
     """
 
     def __init__(self, *, allow_private: bool) -> None:
@@ -53,9 +53,9 @@ class CheckedBackend(AsyncNetworkBackend):
         """Connect to the first allowed address of the host that answers.
 
         Raises:
-            NoAddress: It has none that is allowed.
-            ConnectError: None answers.
-            ConnectTimeout: None answers in time.
+            NoAddress: No address of the host is allowed.
+            ConnectError: No address answers.
+            ConnectTimeout: No address answers in time.
         """
         failed: ConnectError | ConnectTimeout = ConnectError("nobody answers")
         for address in await self._allowed_addresses(host, port):

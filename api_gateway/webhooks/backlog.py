@@ -9,7 +9,7 @@ from typing import Final
 from api_gateway.webhooks.rules import DueDelivery, Lane, admitted
 
 MOST_A_TENANT: Final = 2_000
-"""More of one tenant are dropped; the poll finds them again."""
+"""The most deliveries of one tenant that are queued; further ones are dropped, and a later poll finds them again."""
 
 
 class Backlog:
@@ -38,5 +38,5 @@ class Backlog:
         del turn_ids[turn_id]
         if not turn_ids:
             del self._lanes[lane]
-        self._tenants -= Counter([lane.tenant])  # which also forgets those of whom nothing is left
+        self._tenants -= Counter([lane.tenant])  # which also forgets tenants that have nothing left
         return turn_id

@@ -29,12 +29,12 @@ POLL_S: Final = 2.0
 """How often the table is polled for due deliveries: live events may be lost, and gateways may die."""
 
 POLLING_SHARE: Final = 0.05
-"""The share of the time that polls may take: where very many turns wait, the table is polled less often."""
+"""The share of the time that polls may take: if very many turns wait, the table is polled less often."""
 
 FOUND_AT_ONCE: Final = 1_000
 ASKED_AT_ONCE: Final = 200
 MOST_POKED: Final = 10_000
-"""More turns are not remembered: the next poll finds them."""
+"""The most turns to be checked that are remembered; the next poll finds the others."""
 
 DRAIN_S: Final = 3.0
 """How long attempts may go on when the process stops; then they are cancelled, and made again when their leases end."""
@@ -98,7 +98,7 @@ class Deliverer:
             began = clock()
             if began >= poll_at:
                 await self._try(self._poll)
-                took = 0.0 if self._is_cut_off else clock() - began  # a poll that failed says nothing of how many wait
+                took = 0.0 if self._is_cut_off else clock() - began  # a failed poll does not show how many wait
                 poll_at = clock() + max(POLL_S, took / POLLING_SHARE)
             await self._try(self._start_poked)
             with suppress(TimeoutError):
@@ -113,14 +113,14 @@ class Deliverer:
             self._is_cut_off = True
 
     async def _poll(self) -> None:
-        """Queue all that is due, except for hosts and tenants that what is queued already leaves no place."""
+        """Queue all that is due, except for hosts and tenants whose places are taken once queued deliveries start."""
         await self._start_queued()
         found = await self._outbox.due(FOUND_AT_ONCE, full_of(self._busy))
         self._is_cut_off = False
         self._backlog.add(found)
 
     async def _start_poked(self) -> None:
-        """Start what may start, also of the turns that were poked; the rest of that is queued."""
+        """Start what may start, including deliveries of turns that were poked; the rest of these is queued."""
         await self._start_queued()
         while self._poked and not self._stopping:
             turn_ids = list(islice(self._poked, ASKED_AT_ONCE))

@@ -23,7 +23,7 @@ from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
 
 LEASE_S: Final = 25.0
-"""Longer than an attempt may take: while its gateway lives, no other delivers the event."""
+"""How long a claim lasts; longer than an attempt, so that no other gateway delivers the event while this one lives."""
 
 _C: Final = webhooks.c
 _NEWEST: Final = (
@@ -36,10 +36,10 @@ _NEWEST: Final = (
     .correlate(webhooks)
     .scalar_subquery()
 )
-# As a subquery the clock is read once.
+# In a subquery, the clock is read only once.
 _NOW: Final = select(db_now()).scalar_subquery()
 _ABOVE: Final = case((_C.due_at <= _NOW, _C.told_seq), else_=_C.seq)
-"""An event whose attempt failed waits for its retry, a newer one for nothing."""
+"""The number above which an event is due: an event whose attempt failed waits for its retry, a newer one does not."""
 
 _IS_DUE: Final = and_(
     _C.due_at.is_not(None),
@@ -120,7 +120,7 @@ class Outbox:
         return await self._due(_DUE.where(*has_room).limit(limit))
 
     async def due_of(self, turn_ids: Sequence[str]) -> list[DueDelivery]:
-        """Deliveries of these turns that are due, the longest due first; no lock, for there may be no free place."""
+        """Deliveries of these turns that are due, the longest due first; not locked, as there may be no free place."""
         return await self._due(_DUE.where(_C.turn_id.in_(turn_ids)))
 
     async def _due(self, query: AnySelect) -> list[DueDelivery]:

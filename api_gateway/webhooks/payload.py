@@ -15,7 +15,7 @@ _LONG: Final = ("input", "output_text")
 
 
 class TurnTold(BaseModel):
-    """The JSON body that an endpoint is sent. ``timestamp`` is when the event happened, RFC 3339 UTC."""
+    """The JSON body that is sent to an endpoint. ``timestamp`` is when the event happened, RFC 3339 UTC."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -21,12 +21,12 @@ class Webhook(Answer):
 
     url: str
     status: WebhookStatus = Field(
-        description="`waiting` for an event to tell, `trying` to tell of one, `delivered` or `given_up` for good"
+        description="`waiting` for an event, `trying` to deliver one, or finally `delivered` or `given_up`"
     )
-    event_seq: int | None = Field(description="the event that was told last, or is being told; null before the first")
-    attempts: int = Field(description="how often it was tried to tell of that event")
-    status_code: int | None = Field(description="what the receiver answered last; null if it gave no answer")
-    error: str | None = Field(description="why the last attempt was no success")
+    event_seq: int | None = Field(description="the event of the last attempt; null before the first attempt")
+    attempts: int = Field(description="how many attempts were made to deliver that event")
+    status_code: int | None = Field(description="the status of the endpoint's last answer; null if it gave none")
+    error: str | None = Field(description="why the last attempt failed")
     last_attempt_at: str | None
     next_attempt_at: str | None
 

@@ -28,14 +28,14 @@ IN_FLIGHT_A_HOST: Final = 8
 """The most of them to one host, so that one that hangs delays no other."""
 
 IN_FLIGHT_A_TENANT: Final = 16
-"""The most of them for one tenant; fewer where others have many, for a tenant never has more than places are free."""
+"""The most of them for one tenant; fewer if others have many, as a tenant may never have more than are left free."""
 
 GONE: Final = 410
 BUSY: Final = frozenset({429, 503})
 _SECONDS: Final = re.compile(r"0*([0-9]+)")
 _MOST_DATE_CHARS: Final = 64
 _MOST_DIGITS: Final = 9
-"""So many are more than ``MOST_RETRY_AFTER_S`` already."""
+"""How many digits of a number are read; that many already exceed ``MOST_RETRY_AFTER_S``."""
 
 
 class Outcome(StrEnum):
@@ -48,7 +48,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """What requests are counted by: one tenant's to one host.
+    """The unit by which requests are counted: those of one tenant to one host.
 
     Args:
         tenant: The tenant whose turns are reported.
@@ -116,7 +116,7 @@ class Verdict:
 
 
 def answer_of(status_code: int, retry_after: str, now: float) -> ReceiverAnswer:
-    """The answer with this status and this header ``Retry-After``, which is a number of seconds or a date of HTTP.
+    """The answer with this status and this header ``Retry-After``, which is a number of seconds or an HTTP date.
 
     Args:
         status_code: The status.
@@ -136,7 +136,7 @@ def _retry_after_s(retry_after: str, now: float) -> float:
 
 
 def _date(text: str) -> float:
-    """A date of HTTP (RFC 9110), in seconds since the epoch; 0 for any other text."""
+    """An HTTP date (RFC 9110) in seconds since the epoch; 0 for any other text."""
     try:
         found = parsedate_to_datetime(text[:_MOST_DATE_CHARS])
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
@@ -145,7 +145,7 @@ def _date(text: str) -> float:
 
 
 def verdict_of(answer: ReceiverAnswer, failures: int, turn_id: str) -> Verdict:
-    """What follows an answer, after so many failed attempts to deliver the same event."""
+    """What follows an answer, after ``failures`` failed attempts to deliver the same event."""
     if answer.error is None:
         return Verdict(outcome=Outcome.DELIVERED)
     if answer.status_code == GONE:
@@ -164,11 +164,11 @@ def _share(turn_id: str) -> float:
 def admitted(waiting: Mapping[Lane, int], busy: Mapping[Lane, int]) -> list[Lane]:
     """The lanes that may start another request now, in order; a lane may be named several times.
 
-    A place goes to the tenant with the fewest requests under way, and of its hosts to the one with the fewest, so a
-    backlog, however old it is, gives nobody a second place before others have their first.
+    A place goes to the tenant with the fewest requests under way, and of its hosts to the one with the fewest, so that
+    a backlog, however old, gives nobody a second place before others have their first.
 
     Args:
-        waiting: How many deliveries wait in each lane; among equals the lane that is named first goes first.
+        waiting: How many deliveries wait in each lane; among equals, the lane that comes first goes first.
         busy: How many requests of each lane are under way.
     """
     left, hosts, tenants = Counter(waiting), _by_host(busy), _by_tenant(busy)
@@ -200,7 +200,7 @@ def _with_room(lanes: Sequence[Lane], hosts: Counter[str], tenants: Counter[str]
 
 
 def _most_a_tenant(total: int) -> int:
-    """How many requests a tenant may have under way: as many as are left for others; the last place is a first one."""
+    """How many requests a tenant may have under way: as many as are left free, but at least one, the first."""
     return min(IN_FLIGHT_A_TENANT, max(1, IN_FLIGHT - total))
 
 

@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 15.0
 
 READ_BYTES: Final = 4_096
 READ_TIMEOUT_S: Final = 1.0
-"""How much of an answer's body is read, and for how long, so that the endpoint ends well; it is not used."""
+"""How much of an answer's body is read, and for how long, so that the endpoint can finish; the body is not used."""
 
 MOST_ERROR_CHARS: Final = 200
 SENDER: Final = {"content-type": "application/json", "user-agent": "agent-harness", "connection": "close"}
@@ -69,7 +69,7 @@ class Sender:
         await self._pool.aclose()
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes, limit: asyncio.Timeout) -> ReceiverAnswer:
-        """The answer; ``limit`` is lifted once its head has come."""
+        """The endpoint's answer; ``limit`` no longer applies once the answer's head has come."""
         target = str(parsed(url))
         named = [("host", urlsplit(target).netloc), *headers.items()]
         async with self._pool.stream("POST", target, headers=named, content=body) as response:

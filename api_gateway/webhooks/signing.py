@@ -18,7 +18,7 @@ class Signer:
     """Signs webhooks with each tenant's own secrets.
 
     Args:
-        secrets: The operator's, from which those of tenants are derived, the newest first; an endpoint may know any.
+        secrets: The operator's secrets, newest first; each tenant's are derived from them, and endpoints may have any.
     """
 
     def __init__(self, secrets: Sequence[str]) -> None:
