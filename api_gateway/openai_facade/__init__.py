@@ -1,1 +1,1 @@
-"""Agents as models of OpenAI's API: turns asked for and told in its words (docs/adr/0021-openai-facade.md)."""
+"""Agents as models of OpenAI's API: turns are requested and answered in its terms (docs/adr/0021-openai-facade.md)."""

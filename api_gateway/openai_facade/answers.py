@@ -1,4 +1,4 @@
-"""What OpenAI's clients are answered."""
+"""Answers to OpenAI's clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ResponseStatus: TypeAlias = Literal["queued", "in_progress", "completed", "faile
 
 
 class ModelCard(Answer):
-    """An agent as a model; ``created`` is when a worker published it last, in seconds since the epoch."""
+    """An agent as a model; ``created`` is when a worker last published it, in seconds since the epoch."""
 
     id: str
     object: Literal["model"] = "model"
@@ -23,14 +23,14 @@ class ModelCard(Answer):
 
 
 class ModelList(Answer):
-    """Every agent, by name."""
+    """Every agent, ordered by name."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
 
 
 class OutputText(Answer):
-    """A text."""
+    """The text of a message."""
 
     type: Literal["output_text"] = "output_text"
     text: str
@@ -49,7 +49,7 @@ class OutputMessage(Answer):
 
 
 class OutputCall(Answer):
-    """A call of a tool that the harness has run itself; ``call_id`` is ``"{step}.{position}"``."""
+    """A tool call that the harness itself has run; ``call_id`` is ``"{step}.{position}"``."""
 
     id: str
     type: Literal["function_call"] = "function_call"
@@ -60,7 +60,7 @@ class OutputCall(Answer):
 
 
 class OutputCallOutput(Answer):
-    """What the model read of a call."""
+    """What the model read as the result of a call."""
 
     id: str
     type: Literal["function_call_output"] = "function_call_output"
@@ -76,9 +76,9 @@ class ResponseUsage(Answer):
     """What all model calls of the turn used."""
 
     input_tokens: int
-    input_tokens_details: dict[str, int] = Field(description="of these, `cached_tokens` and `cache_write_tokens`")
+    input_tokens_details: dict[str, int] = Field(description="those that are `cached_tokens` or `cache_write_tokens`")
     output_tokens: int
-    output_tokens_details: dict[str, int] = Field(default={"reasoning_tokens": 0}, description="not counted apart")
+    output_tokens_details: dict[str, int] = Field(default={"reasoning_tokens": 0}, description="not counted separately")
     total_tokens: int
 
 
@@ -90,7 +90,7 @@ class ResponseError(Answer):
 
 
 class AgentResponse(Answer):
-    """A turn as a response. Its metadata have ``requires_action`` while it waits for somebody's approval."""
+    """A turn as a response. Its metadata have ``requires_action`` while it waits for a person's approval."""
 
     id: str = Field(description="the turn's id")
     object: Literal["response"] = "response"
@@ -100,20 +100,20 @@ class AgentResponse(Answer):
     model: str
     output: list[OutputItem]
     error: ResponseError | None
-    incomplete_details: dict[str, str] | None = Field(description="`reason`: OpenAI's word, else the `stop_reason`")
+    incomplete_details: dict[str, str] | None = Field(description="`reason`: OpenAI's term, or else the `stop_reason`")
     usage: ResponseUsage
-    conversation: dict[str, str] = Field(description="`id`: the session's")
+    conversation: dict[str, str] = Field(description="`id`: the session's id")
     metadata: dict[str, str]
-    tools: list[str] = Field(default=[], description="the client's, so none")
+    tools: list[str] = Field(default=[], description="the client's tools, so always empty")
     tool_choice: Literal["auto"] = "auto"
-    parallel_tool_calls: bool = Field(default=True, description="not kept: always true")
+    parallel_tool_calls: bool = Field(default=True, description="always true: what the request said is not stored")
 
 
 class CompletionUsage(Answer):
     """What all model calls of the turn used."""
 
     prompt_tokens: int
-    prompt_tokens_details: dict[str, int] = Field(description="of these, `cached_tokens`")
+    prompt_tokens_details: dict[str, int] = Field(description="those that are `cached_tokens`")
     completion_tokens: int
     total_tokens: int
 
@@ -127,7 +127,7 @@ class CompletionMessage(Answer):
 
 
 class Choice(Answer):
-    """The one answer there is."""
+    """The only answer there is."""
 
     index: int = 0
     message: CompletionMessage

@@ -29,7 +29,7 @@ from api_gateway.turns.answers import Call, RequiredAction, Turn, Usage
 from harness_worker.wire import StopReason, TurnStatus
 
 LONGEST: Final = 512
-"""What a value of the metadata may have, in characters."""
+"""The longest value of the metadata, in characters."""
 
 ANSWERED: Final = (TurnStatus.COMPLETED, TurnStatus.INCOMPLETE)
 _STATUS: Final[Mapping[TurnStatus, ResponseStatus]] = {
@@ -42,7 +42,7 @@ _STATUS: Final[Mapping[TurnStatus, ResponseStatus]] = {
     TurnStatus.CANCELLED: "cancelled",
 }
 _CUT_REPLY: Final = (StopReason.MAX_TOKENS, StopReason.REFUSAL)
-"""Why a turn is incomplete whose text is the model's; every other reason has a text of its own."""
+"""Stop reasons of incomplete turns whose text is the model's; for every other reason the harness writes the text."""
 
 _REASON: Final = {StopReason.MAX_TOKENS: "max_output_tokens", StopReason.REFUSAL: "content_filter"}
 
@@ -68,7 +68,7 @@ def response_of(turn: Turn) -> AgentResponse:
 
 
 def output_of(turn: Turn) -> list[OutputItem]:
-    """Each call that has ended with its output, as streams tell them, then what the agent said."""
+    """Each ended call with its output, in the order in which streams report them, then what the agent said."""
     calls = [item for call in ended_calls(turn.calls, 0) for item in items_of(turn.id, call)]
     if not turn.output_text:
         return calls
@@ -79,13 +79,13 @@ def output_of(turn: Turn) -> list[OutputItem]:
 
 
 def ended_calls(calls: Sequence[Call], told: int) -> Sequence[Call]:
-    """The calls behind the first ``told`` that have ended, as far as none before them goes on."""
+    """The calls after the first ``told``, up to the first one that has not ended."""
     going_on = next((place for place, call in enumerate(calls) if call.outcome is None), len(calls))
     return calls[told:going_on]
 
 
 def items_of(turn_id: str, call: Call) -> list[OutputItem]:
-    """A call that has ended, and what came of it."""
+    """The items of an ended call: the call and its output."""
     asked = OutputCall(
         id=f"fc_{turn_id}_{call.call_id}",
         call_id=call.call_id,
@@ -97,7 +97,7 @@ def items_of(turn_id: str, call: Call) -> list[OutputItem]:
 
 
 def answering_step(turn: Turn) -> int | None:
-    """The step that said the turn's text; ``None`` if that joins several texts, or tells why the turn was stopped."""
+    """The step that said the turn's text; ``None`` if the text joins several, or says why the turn was stopped."""
     if turn.status is not TurnStatus.COMPLETED and turn.stop_reason not in _CUT_REPLY:
         return None
     first = 0 if turn.forked_from is None else turn.forked_from.step
@@ -105,18 +105,18 @@ def answering_step(turn: Turn) -> int | None:
 
 
 def message_id(turn_id: str, step: int | None) -> str:
-    """The id of a step's text; of the turn's own text if it is no step's."""
+    """The id of the message of a step's text, or of the turn's own text if that is no step's."""
     return f"msg_{turn_id}" if step is None else f"msg_{turn_id}_{step}"
 
 
 def message_of(item_id: str, text: str, status: ItemStatus) -> OutputMessage:
-    """A message; one that begins has no text yet."""
+    """A message; one that has only begun has no text yet."""
     content = [OutputText(text=text)] if text else []
     return OutputMessage(id=item_id, status=status, content=content)
 
 
 def message_status(status: TurnStatus) -> ItemStatus:
-    """How the message of a turn's text stands."""
+    """The status of the message of a turn's text."""
     if not status.is_final:
         return "in_progress"
     return "completed" if status is TurnStatus.COMPLETED else "incomplete"
@@ -126,7 +126,7 @@ def completion_of(turn: Turn) -> Completion:
     """A turn as a chat completion.
 
     Raises:
-        Problem: 502 ``turn_failed``, 409 ``approval_required``, 504 ``turn_unfinished``: it has no answer.
+        Problem: It has no answer: 502 ``turn_failed``, 409 ``approval_required``, 504 ``turn_unfinished``.
     """
     if turn.status not in ANSWERED:
         raise without_answer(turn)
@@ -141,14 +141,14 @@ def completion_of(turn: Turn) -> Completion:
 
 
 def finish_reason(turn: Turn) -> FinishReason:
-    """Why an answer ends where it does."""
+    """Why the answer ends where it does, in OpenAI's terms."""
     if turn.status is TurnStatus.COMPLETED:
         return "stop"
     return "content_filter" if turn.stop_reason is StopReason.REFUSAL else "length"
 
 
 def completion_usage(usage: Usage) -> CompletionUsage:
-    """What a turn has used, as a chat completion tells it."""
+    """What a turn has used, in the format of a chat completion."""
     read = _tokens_read(usage)
     return CompletionUsage(
         prompt_tokens=read,
@@ -159,7 +159,7 @@ def completion_usage(usage: Usage) -> CompletionUsage:
 
 
 def without_answer(turn: Turn) -> Problem:
-    """What to say of a turn that has no answer, or none yet."""
+    """The error for a turn that has no answer, or none yet."""
     if question := _question(turn):
         return Problem("approval_required", f"turn {turn.id} {question}", headers=NO_RETRY)
     if not turn.status.is_final:
@@ -169,18 +169,18 @@ def without_answer(turn: Turn) -> Problem:
 
 
 def unfinished(turn_id: str) -> Problem:
-    """A turn that nobody waits for any longer."""
-    detail = f"turn {turn_id} goes on, its answer comes later: read it with responses.retrieve({turn_id!r})"
+    """The error for a turn whose client has waited long enough."""
+    detail = f"turn {turn_id} goes on, and its answer comes later: read it with responses.retrieve({turn_id!r})"
     return Problem("turn_unfinished", detail, headers=NO_RETRY)
 
 
 def seconds(at: str) -> int:
-    """RFC 3339 as seconds since the epoch."""
+    """An RFC 3339 time as seconds since the epoch."""
     return int(datetime.fromisoformat(at).timestamp())
 
 
 def _question(turn: Turn) -> str:
-    """What it waits for, itself or in turns below it, and where to answer; empty if for nothing."""
+    """What a turn waits for, itself or in turns below it, and where to answer; empty if it waits for nothing."""
     asked = {turn.id: list(turn.required_actions)}
     for action in turn.subagent_actions:
         asked.setdefault(action.turn_id, []).append(action)
@@ -218,5 +218,5 @@ def _response_usage(usage: Usage) -> ResponseUsage:
 
 
 def _tokens_read(usage: Usage) -> int:
-    """OpenAI counts cached tokens among those read."""
+    """All tokens that the models have read; OpenAI counts cached ones among them."""
     return usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens

@@ -1,4 +1,4 @@
-"""What OpenAI's clients send. A parameter is used, or accepted where it only advises, or refused by name."""
+"""Requests of OpenAI's clients. Each parameter is used, or accepted without effect if it only advises, or refused."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _joined(content: object) -> object:
 def _text_of(part: Any) -> str:  # noqa: ANN401 - any JSON
     kind, text = (part.get("type"), part.get("text")) if isinstance(part, dict) else (None, None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if kind not in TEXT_PARTS or not isinstance(text, str):
-        raise ValueError(f"agents take text alone: each part must be one of {', '.join(TEXT_PARTS)}, with a text")
+        raise ValueError(f"agents take only text: each part must be one of {', '.join(TEXT_PARTS)}, with a text")
     return text
 
 
 def _only(harmless: tuple[object, ...], why: str) -> BeforeValidator:
-    """A parameter that would change what the client gets, and cannot: only what asks for nothing is taken."""
+    """Refuse a parameter that would have to change what the client gets; only ``harmless`` values are accepted."""
 
     def check(value: object) -> None:
         if value is not None and value not in harmless:
@@ -36,9 +36,9 @@ def _only(harmless: tuple[object, ...], why: str) -> BeforeValidator:
     return BeforeValidator(check, json_schema_input_type=Any)
 
 
-_BOUNDS: Final = "an agent's own budget bounds what it says: leave it out"
+_BOUNDS: Final = "an agent's own budget limits what it says: leave it out"
 _TOOLS: Final = "an agent has its own tools and runs them itself: leave it out"
-_LOGPROBS: Final = "agents tell no probabilities: leave it out"
+_LOGPROBS: Final = "agents report no probabilities: leave it out"
 _MODERATION: Final = "nothing is moderated here: leave it out"
 
 Content: TypeAlias = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[dict[str, Any]])]
@@ -46,20 +46,20 @@ Advice: TypeAlias = Annotated[
     None, BeforeValidator(lambda _: None, json_schema_input_type=Any), Field(description="accepted, without effect")
 ]
 OwnTools: TypeAlias = Annotated[None, _only(([],), _TOOLS), Field(description=_TOOLS)]
-OwnChoice: TypeAlias = Annotated[None, _only(("auto",), _TOOLS), Field(description=f"auto alone: {_TOOLS}")]
+OwnChoice: TypeAlias = Annotated[None, _only(("auto",), _TOOLS), Field(description=f"only `auto`: {_TOOLS}")]
 OwnBounds: TypeAlias = Annotated[None, _only((), _BOUNDS), Field(description=_BOUNDS)]
 NoLogprobs: TypeAlias = Annotated[None, _only((0, False), _LOGPROBS), Field(description=_LOGPROBS)]
 NoModeration: TypeAlias = Annotated[None, _only((), _MODERATION), Field(description=_MODERATION)]
 
 
 class _Item(BaseModel):
-    """Part of a conversation; clients hand back what they were given, whatever else it holds."""
+    """Part of a conversation. Clients hand back items as they got them, so unknown members are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
 class InputMessage(_Item):
-    """What somebody said."""
+    """A message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
@@ -69,7 +69,7 @@ class InputMessage(_Item):
 
 
 class InputCall(_Item):
-    """A call that an agent made, handed back."""
+    """A call that an agent made, handed back by the client."""
 
     type: Literal["function_call"]
     call_id: Text
@@ -78,7 +78,7 @@ class InputCall(_Item):
 
 
 class InputCallOutput(_Item):
-    """What came of it."""
+    """The output of a call, handed back by the client."""
 
     type: Literal["function_call_output"]
     call_id: Text
@@ -138,7 +138,7 @@ class _Request(ClosedBody):
 
 
 class TextOptions(_Item):
-    """How an answer's text shall be."""
+    """The wanted format of the answer's text."""
 
     format: Annotated[None, _only(({"type": "text"},), "agents answer in plain text: leave it out")] = None
 
@@ -150,16 +150,18 @@ class ResponseRequest(_Request):
         list[Item],
         Field(min_length=1, fail_fast=True),
         BeforeValidator(_as_items, json_schema_input_type=str | list[Item]),
-    ] = Field(description="the last item is the user's message to the agent, what is before it the conversation so far")
-    instructions: Text | None = Field(default=None, description="in place of the agent's system text")
+    ] = Field(description="the last item is the user's message to the agent; those before are the conversation so far")
+    instructions: Text | None = Field(default=None, description="replaces the agent's system text")
     previous_response_id: Text | None = Field(default=None, description="the last response of the conversation")
-    conversation: SessionId | None = Field(default=None, description="the session, instead")
-    background: bool | None = Field(default=None, description="answer at once")
-    max_tool_calls: Count | None = Field(default=None, description="never above the agent's")
+    conversation: SessionId | None = Field(
+        default=None, description="the session to continue, instead of `previous_response_id`"
+    )
+    background: bool | None = Field(default=None, description="answer at once, without waiting for the turn")
+    max_tool_calls: Count | None = Field(default=None, description="a limit above the agent's is lowered to it")
     max_output_tokens: OwnBounds = None
     text: TextOptions | None = None
     prompt: Annotated[None, _only((), "an agent has its own prompt: leave it out, or give instructions")] = None
-    include: Annotated[None, _only(([],), "there is nothing more to include: leave it out")] = None
+    include: Annotated[None, _only(([],), "there is nothing else to include: leave it out")] = None
     reasoning: Advice = None
     truncation: Advice = None
     context_management: Advice = None
@@ -176,7 +178,7 @@ class ResponseRequest(_Request):
 
 
 class StreamOptions(_Item):
-    """What a stream of a completion tells besides."""
+    """What a completion's stream contains in addition."""
 
     include_usage: bool | None = None
 
@@ -185,7 +187,7 @@ class ChatRequest(_Request):
     """``POST /v1/chat/completions``. ``null`` counts as absent."""
 
     messages: Annotated[list[InputMessage], Field(min_length=1, fail_fast=True)] = Field(
-        description="the last is the user's message to the agent, those before it are the conversation so far"
+        description="the last is the user's message to the agent; those before are the conversation so far"
     )
     stream_options: StreamOptions | None = None
     n: Annotated[None, _only((1,), "an agent gives one answer: leave it out, or give 1")] = None
@@ -194,7 +196,7 @@ class ChatRequest(_Request):
     audio: Annotated[None, _only((), "agents answer in text: leave it out")] = None
     web_search_options: Annotated[None, _only((), _TOOLS)] = None
     stop: Annotated[None, _only(([],), "an agent cannot be stopped by a text: leave it out")] = None
-    logit_bias: Annotated[None, _only(({},), "an agent's words cannot be weighed: leave it out")] = None
+    logit_bias: Annotated[None, _only(({},), "an agent's words cannot be weighted: leave it out")] = None
     max_tokens: OwnBounds = None
     max_completion_tokens: OwnBounds = None
     functions: OwnTools = None

@@ -1,4 +1,4 @@
-"""A turn on its way for one of OpenAI's clients: made once, then waited for or followed."""
+"""Running a turn for one of OpenAI's clients: it is made once, then waited for or followed."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from harness_worker.wire import WAITING_EVENTS, TurnStatus
 
 LONGEST_WAIT_S: Final = 540.0
 UNTOLD_WAIT_S: Final = 270.0
-"""For a client that does not say how long it waits: Node's gives up after five minutes without an answer."""
+"""The wait for a client that does not say how long it waits: Node's gives up after five minutes without an answer."""
 
 PATIENCE: Final = 0.9
-"""How much of a client's patience may pass: one that gets no answer asks again, and that would be another turn."""
+"""The share of a client's patience to use: a client that gets no answer asks again, which would make another turn."""
 
 MARGIN_S: Final = 1.0
-"""How much of it is left at least, for what is done besides waiting."""
+"""How much of its patience to leave at least, in seconds, for what is done besides waiting."""
 
 _LOOKED_AT: Final = WAITING_EVENTS | {"wave.completed"}
 
 Piece: TypeAlias = Delta | Turn | None
-"""What a stream makes known: text; the turn, of which more calls may have ended; that nothing happened for a while."""
+"""A piece of a stream: text; the turn, of which more calls may have ended; ``None`` if nothing came for a while."""
 
 
 async def make_once(
@@ -48,12 +48,12 @@ async def make_once(
     services: Services,
     follows: str | None = None,
 ) -> Created:
-    """Make the turn of a request. Once it may be stored, no error has a client repeat a request that has no key.
+    """Make the turn of a request. Once it may be stored, errors keep a client without a key from repeating the request.
 
-    One that has a key waits for the same turn when it is repeated, so its first answer is never in flight.
+    A repeat of a request with a key waits for the same turn, so such a key is never in flight.
 
     Raises:
-        Problem: As ``make_turn``.
+        Problem: What ``make_turn`` raises.
     """
     on_commit = partial(forbid_retry, http) if claim is None else None
     return await make_turn(request, claim, services, follows=follows, on_commit=on_commit)
@@ -61,10 +61,10 @@ async def make_once(
 
 @contextmanager
 def made(created: Created) -> Generator[None]:
-    """Where a turn is made already: whatever the database does, the client must not ask again.
+    """A context after the turn was made: whatever the database does from then on, the client must not ask again.
 
     Raises:
-        Problem: 504 ``turn_unfinished`` for any error of the database, and when it does not answer in time.
+        Problem: 504 ``turn_unfinished`` in place of any database error or timeout.
     """
     try:
         yield
@@ -73,7 +73,7 @@ def made(created: Created) -> Generator[None]:
 
 
 def client_patience(read_timeout: str | None) -> float:
-    """How long to wait for a turn, in seconds, for a client that says how long it waits for an answer."""
+    """How long to wait for a turn, in seconds, if the client waits ``read_timeout`` seconds for an answer."""
     try:
         patience_s = float(read_timeout or "")
     except ValueError:
@@ -84,20 +84,20 @@ def client_patience(read_timeout: str | None) -> float:
 
 
 def waiter_of(http: Request) -> Waiter:
-    """Who waits for the answer to a request that has just come."""
+    """The client of a request that has just come, as one that waits for its turn."""
     wait_s = client_patience(http.headers.get("x-stainless-read-timeout"))
     return Waiter(wait_s=wait_s, has_gone=http.is_disconnected)
 
 
 async def awaited(created: Created, waiter: Waiter, services: Services) -> Turn:
-    """The turn once it rests, or as it is when the client would wait no longer."""
+    """The turn once it rests, or as it is when the client has waited long enough."""
     if isinstance(created, Earlier):
         return await waited_for(created.made_id, waiter, services)
     return await turn_at_rest(created.turn, waiter, services, partial(wake, created, services))
 
 
 async def followed(created: Created, turn: Turn, http: Request, services: Services) -> AsyncGenerator[Piece]:
-    """The pieces of a turn that was just made, or found, until it rests: last the turn, and the rest of its text."""
+    """The pieces of a turn that was just made, or found, until it rests; last come the turn and its remaining text."""
     waiter = waiter_of(http)
     speech = Speech(hears_hints=isinstance(created, MadeTurn))
     heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
@@ -111,7 +111,7 @@ async def followed(created: Created, turn: Turn, http: Request, services: Servic
                 elif delta := speech.hear(told.type, _data(told)):
                     yield delta
                 elif told.type in _LOOKED_AT:
-                    turn = await turn_now(turn, services, waiter.last_look_s)  # what it misses is told at the end
+                    turn = await turn_now(turn, services, waiter.last_look_s)  # what it misses comes at the end
                     yield turn
                     if turn.status is TurnStatus.REQUIRES_ACTION or turn.subagent_actions:
                         break

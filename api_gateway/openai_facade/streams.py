@@ -1,4 +1,4 @@
-"""A turn's pieces as OpenAI's clients are told them: as a response's events, or as chunks of a completion."""
+"""A turn's pieces in the formats of OpenAI's streams: the events of a response, or the chunks of a completion."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LAST: Final = {TurnStatus.COMPLETED: "response.completed", TurnStatus.FAILED: "
 
 
 async def response_frames(turn: Turn, pieces: AsyncIterator[Piece]) -> AsyncIterator[str]:
-    """The events of a response; one that waits for approval, or whose gateway stops, ends ``response.incomplete``."""
+    """The events of a response; if it waits for approval or the gateway stops, the last is ``response.incomplete``."""
     told = _ResponseEvents(turn.id)
-    yield told.lifecycle("response.created", turn, output=[])  # what there is already is told item by item
+    yield told.lifecycle("response.created", turn, output=[])  # output that already exists follows item by item
     yield told.lifecycle("response.in_progress", turn, output=[])
     async for piece in pieces:
         if piece is None:
@@ -54,7 +54,7 @@ async def response_frames(turn: Turn, pieces: AsyncIterator[Piece]) -> AsyncIter
 
 
 class _ResponseEvents:
-    """Numbers the events and the items, and holds the message that was begun last."""
+    """Makes the events of one response: numbers them and their items, and keeps the message that was begun last."""
 
     def __init__(self, turn_id: str) -> None:
         self._turn_id = turn_id
@@ -71,7 +71,7 @@ class _ResponseEvents:
         return self._event(kind, response=response_of(turn).model_copy(update=instead))
 
     def say(self, delta: Delta) -> Iterator[str]:
-        """Go on with a message, or begin one."""
+        """Continue the open message, or begin one."""
         if delta.begins:
             yield from self._close("completed")
         if not self._is_open:
@@ -82,7 +82,7 @@ class _ResponseEvents:
         yield self._event("response.output_text.delta", **self._part, delta=delta.text, logprobs=[])
 
     def calls(self, turn: Turn) -> Iterator[str]:
-        """Tell the calls that have ended since the last time."""
+        """The items of the calls that have ended since the last time."""
         for call in ended_calls(turn.calls, self._calls):
             is_cut = turn.status.is_final and turn.output_text == self._text  # a reply whose calls never ran
             yield from self._close(message_status(turn.status) if is_cut else "completed")
@@ -93,7 +93,7 @@ class _ResponseEvents:
                 self._items += 1
 
     def end(self, turn: Turn) -> Iterator[str]:
-        """End the message that is being said, and tell the whole response."""
+        """End the open message, and send the whole response."""
         yield from self._close(message_status(turn.status) if turn.status.is_final else "completed")
         output = output_of(turn)
         if turn.output_text and turn.output_text == self._text:
@@ -110,7 +110,7 @@ class _ResponseEvents:
         self._items += 1
 
     def _new_id(self, step: int | None) -> str:
-        """A step's, or another one for what a model says in the same step when it is asked anew."""
+        """The id of a step's message; another one if a model that was asked again says something else in the step."""
         item_id = message_id(self._turn_id, step)
         self._begun[item_id] += 1
         return item_id if self._begun[item_id] == 1 else f"{item_id}.{self._begun[item_id]}"
@@ -128,7 +128,7 @@ class _ResponseEvents:
 
 
 async def chat_frames(turn: Turn, pieces: AsyncIterator[Piece], *, tells_usage: bool) -> AsyncIterator[str]:
-    """The chunks of a completion; a turn without an answer ends with an error, which the client raises."""
+    """The chunks of a completion; if the turn has no answer, the last is an error, which the client raises."""
     yield _chunk(turn, {"role": "assistant", "content": ""})
     says = False
     async for piece in pieces:

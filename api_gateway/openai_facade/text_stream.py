@@ -1,4 +1,4 @@
-"""What a stream has passed on of what an agent says, so that its text is whole whatever hints were lost. Pure."""
+"""Tracks how much of an agent's text a stream has passed on, so that none is missing if hints are lost. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Delta:
     """A piece of text.
 
     Args:
-        text: Never empty.
-        begins: Whether a message begins with it; else it goes on with the one before.
-        step: The step that says it; ``None`` for a text that the turn ends with and no step said.
+        text: The text, never empty.
+        begins: Whether it begins a message; otherwise it continues the previous piece's.
+        step: The step that says it; ``None`` for a final text that no step said.
     """
 
     text: str
@@ -28,12 +28,12 @@ class Delta:
 
 
 class Speech:
-    """What was passed on of the step at hand.
+    """What was passed on of the current step's text.
 
     A step's hints are forwarded until one is missed or the step is retried; sent text is never retracted.
 
     Args:
-        hears_hints: Whether any count: not for who joins a turn in the middle.
+        hears_hints: Whether hints are forwarded at all: not to a client that joins a turn in the middle.
     """
 
     def __init__(self, *, hears_hints: bool) -> None:
@@ -46,10 +46,10 @@ class Speech:
         self._before = ""
 
     def hear(self, kind: str, data: Data) -> Delta | None:
-        """What to pass on of an event or a hint.
+        """The text to pass on after an event or a hint, if any.
 
         Args:
-            kind: Its type, of any kind.
+            kind: Its type, which may be any.
             data: Its data.
         """
         match kind:
@@ -61,13 +61,13 @@ class Speech:
                 self._counts = False
                 return self._rest(data["text"])
             case "wave.completed":
-                self._before, self._said = self._said or self._before, ""  # what is said next is another message
+                self._before, self._said = self._said or self._before, ""  # the next text is another message
             case _:
                 pass
         return None
 
     def end(self, turn: Turn) -> Delta | None:
-        """What an answer has besides its last step's text: its sources, or why it was cut short."""
+        """What the answer has beyond the text passed on: its sources, or why it was cut short."""
         is_told = not self._said and turn.output_text == self._before
         if turn.status not in ANSWERED or is_told:
             return None
@@ -91,7 +91,7 @@ class Speech:
         return self._pass_on(text)
 
     def _rest(self, text: str) -> Delta | None:
-        """What is missing of a text; all of it if something else was said."""
+        """The part of a text that was not passed on; all of it if something else was passed on instead."""
         if not text.startswith(self._said):
             self._said = ""
         rest = text[len(self._said) :]

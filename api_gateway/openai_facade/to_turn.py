@@ -1,4 +1,4 @@
-"""What OpenAI's clients ask for, as a turn."""
+"""Requests of OpenAI's clients, translated into requests for turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRANSCRIPT: Final = "The conversation before this message, oldest first, one JSO
 
 
 def turn_of_chat(asked: ChatRequest) -> TurnRequest:
-    """A turn that knows the conversation so far from its transcript.
+    """A turn that gets the conversation so far as a transcript.
 
     Raises:
         Problem: 422 ``invalid_request``: the last message is not the user's.
@@ -28,7 +28,7 @@ def turn_of_response(asked: ResponseRequest, session_id: str | None) -> TurnRequ
 
     Args:
         asked: The request.
-        session_id: The session of the response before; ``None`` if none was named.
+        session_id: The session of the previous response; ``None`` if the request names none.
 
     Raises:
         Problem: 422 ``invalid_request``: the last item is not the user's message.
@@ -43,7 +43,7 @@ def _turn(
 ) -> TurnRequest:
     *past, last = items
     if not (isinstance(last, InputMessage) and last.role == "user" and last.content is not None):
-        raise invalid_at(["body", place], "must end with the user's message, for that is what the agent is asked")
+        raise invalid_at(["body", place], "must end with the user's message, which is what the agent is asked")
     orders = [item.content for item in past if isinstance(item, InputMessage) and item.role in SYSTEM_ROLES]
     said = [item for item in past if not (isinstance(item, InputMessage) and item.role in SYSTEM_ROLES)]
     return TurnRequest(
@@ -57,6 +57,6 @@ def _turn(
 
 
 def _transcript(said: Sequence[Item]) -> str | None:
-    """What was said, so that no text in it can look like the end of it: JSON has no line breaks."""
+    """The conversation as JSON lines: they have no line breaks, so no text in it can look like its end."""
     lines = [json.dumps(item.model_dump(exclude_none=True), ensure_ascii=False) for item in said]
     return "\n".join((TRANSCRIPT, *lines)) if lines else None
