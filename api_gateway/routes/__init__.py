@@ -1,1 +1,1 @@
-"""The API's endpoints, one module a resource; what FastAPI gives their handlers, and OpenAPI's document."""
+"""The API's endpoints, one module for each resource; the dependencies of their handlers; the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""The catalogue that coordinators publish."""
+"""The catalogue of agents that coordinators publish."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ router = APIRouter(tags=["agents"])
 
 @router.get("/v1/agents", responses=problems())
 async def list_agents(services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> AgentList:
-    """Every agent with its tools and its budget, by name."""
+    """Every agent with its tools and its budget, ordered by name."""
     return await services.agents.all()

@@ -1,4 +1,4 @@
-"""Artifacts: outputs too long for a model's context, as they are."""
+"""Artifacts: outputs too long for a model's context, in full."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from api_gateway.services import Services
 MEDIA_TYPE: Final = "text/plain; charset=utf-8"
 _CONTENT: Final[dict[str, Any]] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "all of it", **_CONTENT},
+    200: {"description": "the whole output", **_CONTENT},
     206: {"description": "the range asked for", **_CONTENT},
-    304: {"description": "If-None-Match names its ETag: the client has it"},
+    304: {"description": "the client has it already: If-None-Match names its ETag"},
 }
 
 router = APIRouter(tags=["artifacts"])
@@ -37,7 +37,7 @@ async def read_artifact(
     if_range: Annotated[str | None, Header()] = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The output, exactly as the tool gave it; kept for ``HARNESS_ARTIFACT_TTL_S``. ``Range`` asks for a part."""
+    """The output, exactly as the tool returned it; kept for ``HARNESS_ARTIFACT_TTL_S``. ``Range`` asks for a part."""
     artifact = await _existing(artifact_id, services)
     etag = f'"{artifact.id}"'
     if if_none_match is not None and is_named(etag, if_none_match):
@@ -71,7 +71,7 @@ async def _existing(artifact_id: str, services: Services) -> StoredArtifact:
 async def _streamed(
     artifact: StoredArtifact, span: Span, headers: dict[str, str], status: int, services: Services
 ) -> Response:
-    """The answer, once its first bytes are there: what is gone must not end as half an answer."""
+    """The answer, once its first bytes were read: an artifact that is gone must not become half an answer."""
     chunks = services.artifacts.chunks(artifact, span)
     try:
         first = await anext(chunks, b"")

@@ -1,4 +1,4 @@
-"""Batches: post many turns, watch them, stop them, fetch what came of them."""
+"""Batches: post many turns, watch them, stop them, fetch their results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from api_gateway.webhooks.acceptance import check_webhook
 
 
 def batch_id_of(batch_id: str) -> str:
-    """A path's batch id; one that no database could hold is not found."""
+    """The batch id in a path; 404 ``not_found`` for one that no database could hold."""
     if not is_id(batch_id):
         raise no_such_batch(batch_id)
     return batch_id
@@ -70,12 +70,12 @@ async def read_batch(batch_id: BatchId, services: ServicesDep, _query: Annotated
 @router.post(
     "/v1/batches/{batch_id}/cancel",
     status_code=202,
-    responses={200: {"model": Batch, "description": "had ended already; unchanged"}, **problems(404)},
+    responses={200: {"model": Batch, "description": "the batch had already ended; unchanged"}, **problems(404)},
 )
 async def cancel(
     batch_id: BatchId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Batch:
-    """Ask every turn that is not over to stop. What runs ends within a second; what waits never begins."""
+    """Ask every unfinished turn to stop. Running turns end within a second; waiting ones never begin."""
     if not await ask_batch_to_stop(batch_id, services):
         response.status_code = 200
     return await existing_batch(batch_id, services)
@@ -89,7 +89,7 @@ async def cancel(
 async def read_results(
     batch_id: BatchId, services: ServicesDep, query: Annotated[ResultsQuery, Query()]
 ) -> StreamingResponse:
-    """The turns that are over by now, in the order in which they were posted: a JSON object a line."""
+    """The turns that have ended so far, in the order in which they were posted, a JSON object a line."""
     await _check_exists(batch_id, services)
     if query.after is not None and not await services.batches.has(batch_id, query.after):
         raise invalid_at(["query", "after"], "is no turn of this batch; pass the `turn.id` of the last line you read")
@@ -98,7 +98,7 @@ async def read_results(
 
 
 async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -> AsyncGenerator[str]:
-    """The results from this page on, one JSON object a line; each page is read when the one before it is sent."""
+    """The results from this page on, one JSON object a line; each page is read once the previous one was sent."""
     while page:
         for result in page:
             yield f"{unbroken(result.model_dump_json())}\n"

@@ -1,4 +1,4 @@
-"""What FastAPI gives the handlers of requests: the services of who asks, bodies, and ids from paths."""
+"""The dependencies of the request handlers: the tenant's services, request bodies, and ids from paths."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def shared_of(request: Request) -> Shared:
-    """What the process has once."""
+    """The services that the process shares between tenants."""
     return cast("Shared", request.app.state.shared)
 
 
 def services_of(request: Request) -> Services:
-    """The services of the tenant for whom the guard let the request in; nobody is served whom it has not seen."""
+    """The services of the tenant for whom the guard let the request in; fails for a request it has not seen."""
     services_for: Callable[[str, MayGoOn, str | None], Services] = request.app.state.services_for
     return services_for(request.state.tenant, request.state.may_go_on, traceparent_of(request))
 
 
 def traceparent_of(request: Request) -> str | None:
-    """The span that the client names as the caller's; what names none is nobody's fault, and ignored (W3C)."""
+    """The caller's span that the client names; a header that names none is ignored, as W3C Trace Context demands."""
     given = request.headers.getlist("traceparent")
     return given[0] if len(given) == 1 and TRACEPARENT.fullmatch(given[0]) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted(Generic[M]):
-    """A body of which something is made.
+    """The body of a request that makes something.
 
     Args:
-        value: The body.
-        claim: That it be made once, if the request has an ``Idempotency-Key``.
+        value: The validated body.
+        claim: The claim of its ``Idempotency-Key``, if it has one.
     """
 
     value: M
@@ -62,7 +62,7 @@ def body_of(model: type[M]) -> Callable[[Request], Awaitable[M]]:
 
 
 def posted_of(model: type[M]) -> Callable[[Request], Awaitable[Posted[M]]]:
-    """As ``body_of``, of a request that makes something; a key that is none is 422 ``invalid_request``."""
+    """As ``body_of``, but for a request that makes something; a malformed key is 422 ``invalid_request``."""
 
     async def read(request: Request) -> Posted[M]:
         key = _idempotency_key(request)
@@ -90,10 +90,10 @@ def _idempotency_key(request: Request) -> str | None:
 
 
 async def no_repeats(request: Request) -> None:
-    """A dependency: no parameter may be given twice, for only one of its values could count.
+    """A dependency that refuses query parameters given twice, because only one of their values could count.
 
     Raises:
-        Problem: 422 ``invalid_request``, naming each.
+        Problem: 422 ``invalid_request``, naming each of them.
     """
     given = Counter(name for name, _ in request.query_params.multi_items())
     twice = [name for name, times in given.items() if times > 1]
@@ -102,7 +102,7 @@ async def no_repeats(request: Request) -> None:
 
 
 def turn_id_of(turn_id: str) -> str:
-    """A path's turn id; one that no database could hold is not found."""
+    """The turn id in a path; 404 ``not_found`` for one that no database could hold."""
     if not is_id(turn_id):
         raise no_such_turn(turn_id)
     return turn_id

@@ -24,7 +24,7 @@ router = APIRouter(tags=["events"])
 
 _SSE: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
-    204: {"description": "nothing follows: the turn is finished and Last-Event-ID is its last event"},
+    204: {"description": "no event follows: the turn has ended, and Last-Event-ID is its last event or beyond"},
 }
 
 
@@ -36,10 +36,10 @@ async def list_events(
     services: ServicesDep,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventPage | Response:
-    """One page of events in order, or all of them as server-sent events until the turn's end.
+    """One page of events in order, or a stream of server-sent events until the turn's end.
 
-    A page whose events are long has fewer than ``limit``, at least one. The stream is asked for with ``Accept:
-    text/event-stream``; it goes on after ``Last-Event-ID``, or after ``after``.
+    A page of long events has fewer than ``limit``, but at least one. ``Accept: text/event-stream`` asks for the stream,
+    which starts after ``Last-Event-ID``, or after ``after``.
     """
     head = await services.turns.head(turn_id)
     if head is None:

@@ -31,20 +31,20 @@ router = APIRouter(tags=["health"])
 
 
 class Health(Answer):
-    """The process answers."""
+    """The process is alive, or ready."""
 
     status: str = "ok"
 
 
 @router.get("/healthz")
 async def alive() -> Health:
-    """The process answers."""
+    """200 as long as the process answers."""
     return Health()
 
 
 @router.get("/readyz", responses={503: problems()[503]})
 async def ready(shared: SharedDep) -> Health:
-    """The database is migrated, answers and takes writes, and the broker answers."""
+    """200 if the database is migrated, answers and takes writes, and the broker answers."""
     missing = await shared.missing()
     if not missing:
         return Health()
@@ -53,14 +53,14 @@ async def ready(shared: SharedDep) -> Health:
 
 
 async def look_for_missing(engine: AsyncEngine, publisher: Publisher) -> Mapping[str, str]:
-    """What a gateway needs and has not: by name, with what is wrong and what to do."""
+    """What the gateway lacks, by name, with what is wrong and what to do."""
     wanted = {"database": check_tables(engine), "broker": publisher.check()}
     answers = await asyncio.gather(*(_wrong(name, check) for name, check in wanted.items()))
     return {name: wrong for name, wrong in zip(wanted, answers, strict=True) if wrong is not None}
 
 
 async def _wrong(name: str, check: Awaitable[None]) -> str | None:
-    """What is wrong with it and what to do; ``None`` if nothing."""
+    """What is wrong and what to do; ``None`` if the check passes."""
     try:
         await answered_within(CHECK_TIMEOUT_S, check)
     except Exception as error:  # noqa: BLE001 - never raises: whatever is wrong with it, it is not ready

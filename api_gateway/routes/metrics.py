@@ -1,4 +1,4 @@
-"""Figures for Prometheus."""
+"""Metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ router = APIRouter(tags=["health"])
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(request: Request, shared: SharedDep) -> Response:
-    """The fleet's and this process's figures, as Prometheus reads them; the same fleet from every gateway."""
+    """Metrics of the fleet and of this process, for Prometheus; every gateway reports the same fleet."""
     figures = await shared.figures.read()
     told = shared.deliverer.outcomes if shared.deliverer else Counter[tuple[str, ...]]()
     content, content_type = exposed(figures, shared.traffic, told, request.headers.get("accept", ""))

@@ -1,4 +1,4 @@
-"""The API that OpenAI's clients speak: agents as models (docs/how-to/use-the-openai-client.md)."""
+"""The routes for OpenAI's clients: agents as models (docs/how-to/use-the-openai-client.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_turn
 from api_gateway.use_cases.waiting import Waiter, turn_at_rest
 
 STOP_WAIT_S: Final = 5.0
-"""How long an answer to a cancel waits for the turn's end, which takes a second."""
+"""How long the answer to a cancel waits at most for the turn's end, which takes about a second."""
 
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
@@ -67,7 +67,7 @@ async def create_response(
     _query: Annotated[NoQuery, Query()],
     posted: Annotated[Posted[ResponseRequest], Depends(posted_of(ResponseRequest))],
 ) -> AgentResponse | StreamingResponse:
-    """Have an agent answer. What goes on when the wait is over has status ``in_progress``; read it later."""
+    """Have an agent answer. If the turn outlasts the wait, the status is ``in_progress``; read the response later."""
     asked, waiter = posted.value, waiter_of(http)
     before = asked.previous_response_id
     session_id = await _session_of(before, services) if before is not None else None
@@ -93,7 +93,7 @@ async def _session_of(response_id: str, services: Services) -> str:
 
 @router.get("/v1/responses/{turn_id}", responses=openai_errors(404))
 async def read_response(turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> AgentResponse:
-    """A turn as a response, whoever posted it."""
+    """Any turn as a response, however it was posted."""
     return response_of(await existing_turn(turn_id, services))
 
 
@@ -101,7 +101,7 @@ async def read_response(turn_id: TurnId, services: ServicesDep, _query: Annotate
 async def cancel_response(
     http: Request, turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]
 ) -> AgentResponse:
-    """Ask a turn to stop, and wait for its end, some seconds at most."""
+    """Ask a turn to stop, and wait some seconds for its end."""
     turn = await existing_turn(turn_id, services)
     if not turn.status.is_final:
         waiter = Waiter(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)

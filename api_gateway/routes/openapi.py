@@ -1,4 +1,4 @@
-"""What the routes' signatures do not say of the OpenAPI document: raw bodies, some parameters, problem answers."""
+"""The parts of the OpenAPI document that the routes' signatures do not give: bodies, some parameters, and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Parameter: TypeAlias = Mapping[str, Any]
 IDEMPOTENCY_KEY: Final[Parameter] = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "makes repeats of the request harmless for a day",
+    "description": "makes repeating the request harmless for a day",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
 }
 PREFER: Final[Parameter] = {
@@ -38,13 +38,13 @@ PREFER: Final[Parameter] = {
 TRACEPARENT: Final[Parameter] = {
     "name": "traceparent",
     "in": "header",
-    "description": "the caller's span, which becomes the parent of the turn's (W3C Trace Context)",
+    "description": "the caller's span, which becomes the parent of the turn's span (W3C Trace Context)",
     "schema": {"type": "string", "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]},
 }
 METADATA: Final[Parameter] = {
     "name": "metadata",
     "in": "query",
-    "description": "`metadata.KEY=VALUE`: only turns whose metadata hold that text",
+    "description": "`metadata.KEY=VALUE`: only turns whose metadata have that text",
     "style": "form",
     "explode": True,
     "schema": {
@@ -53,19 +53,19 @@ METADATA: Final[Parameter] = {
         "additionalProperties": False,
     },
 }
-"""An exploded object: its members are the query's parameters, and its own name appears nowhere."""
+"""An exploded object: its members are query parameters, and its own name appears nowhere."""
 
 BEARER: Final[Mapping[str, str]] = {
     "type": "http",
     "scheme": "bearer",
-    "description": "an API key, as `harness keys create` makes it; it says whose tenant's the request is",
+    "description": "an API key made by `harness keys create`; the request acts for the key's tenant",
 }
 KEYLESS: Final[Mapping[str, Sequence[str]]] = {}
-"""Nothing is required of clients on the gateway's own machine, if keyless use is on."""
+"""No security: clients on the gateway's own machine need no key if keyless use is on."""
 
 
 def body_schema(model: type[BaseModel], *parameters: Parameter) -> dict[str, Any]:
-    """``openapi_extra`` of a route that reads its body as ``model``, and these parameters."""
+    """``openapi_extra`` of a route that reads its body as ``model`` and has these parameters."""
     schema = {"$ref": REF.format(model=model.__name__)}
     body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
     return {**body, "parameters": list(parameters)} if parameters else body
@@ -78,12 +78,12 @@ def lines_of(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """``responses`` of a route that may answer with these problems, besides those any route of ``/v1`` may."""
+    """``responses`` of a route that may answer with these problems, in addition to those of every ``/v1`` route."""
     return _errors(ProblemDocument, MEDIA_TYPE, statuses)
 
 
 def openai_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """``responses`` of a route for OpenAI's clients that may answer with these errors besides."""
+    """``responses`` of a route for OpenAI's clients that may answer with these errors, in addition to those of all."""
     return _errors(OpenAIErrorDocument, "application/json", statuses)
 
 
@@ -100,7 +100,7 @@ def _codes_of(status: int) -> str:
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Make ``app.openapi`` tell the whole truth, built once."""
+    """Have ``app.openapi`` return the complete document, which is built once."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

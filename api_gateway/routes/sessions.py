@@ -1,4 +1,4 @@
-"""Sessions: list, read."""
+"""Sessions: list and read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["sessions"])
 
 
 class _AnyText(StringConvertor):
-    """All that is left of a path; Starlette's own ``path`` stops at a line's end."""
+    """The whole rest of a path; Starlette's own ``path`` stops at a line break."""
 
     regex = r"[\s\S]*"
 

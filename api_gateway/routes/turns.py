@@ -1,4 +1,4 @@
-"""Turns: post, read, list, cancel, answer."""
+"""Turns: post, fork, read, list, cancel, answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from api_gateway.webhooks.acceptance import check_webhook
 router = APIRouter(tags=["turns"])
 
 _POSTED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": Turn, "description": "finished within Prefer: wait"},
+    200: {"model": Turn, "description": "the turn ended within Prefer: wait"},
     **problems(402, 404, 408, 409, 413, 429),
 }
 
@@ -63,10 +63,10 @@ async def fork_turn(
     _query: Annotated[NoQuery, Query()],
     posted: Annotated[Posted[ForkRequest], Depends(posted_of(ForkRequest))],
 ) -> Turn:
-    """Enqueue a turn that goes on from a step of another one, in a session of its own; as a post otherwise."""
+    """Enqueue a turn that goes on from a step of another turn, in a session of its own; otherwise as a post."""
     check_webhook(posted.value.webhook, services.shared.settings)
     claim = posted.claim
-    if claim is not None:  # of another turn it would be another fork
+    if claim is not None:  # the same body makes another fork of another turn
         claim = replace(claim, digest=digest({"fork": turn_id, "body": claim.digest}))
     return await _post(request, response, services, Fork(turn_id=turn_id, request=posted.value), claim)
 
@@ -87,14 +87,14 @@ async def _post(
 async def list_turns(services: ServicesDep, query: Annotated[TurnsQuery, Query()]) -> TurnPage:
     """Turns, newest first. ``metadata.KEY=VALUE`` narrows the list to turns with that metadata.
 
-    A page whose turns are long has fewer than ``limit``, at least one; the last page is the one whose ``next`` is null.
+    A page of long turns has fewer than ``limit``, but at least one; the last page is the one whose ``next`` is null.
     """
     return await services.turns.page(query)
 
 
 @router.get("/v1/turns/{turn_id}", responses=problems(404))
 async def read_turn(turn_id: TurnId, query: Annotated[TurnQuery, Query()], services: ServicesDep) -> TurnWithParts:
-    """One turn with its calls; ``include=messages`` adds the history, ``include=scores`` what judges say."""
+    """One turn with its calls; ``include=messages`` adds the history, ``include=scores`` the scores of its judges."""
     turn = await services.turns.one_with(turn_id, query.parts)
     if turn is None:
         raise no_such_turn(turn_id)
@@ -103,7 +103,7 @@ async def read_turn(turn_id: TurnId, query: Annotated[TurnQuery, Query()], servi
 
 @router.get("/v1/turns/{turn_id}/scores", responses=problems(404))
 async def list_scores(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> ScoreList:
-    """What a turn's judges say, by judge; empty if its agent has none, or as long as it has not ended."""
+    """The scores of a turn's judges, ordered by judge; empty until the turn has ended, or if its agent has none."""
     found = await services.turns.scores(turn_id)
     if found is None:
         raise no_such_turn(turn_id)
@@ -113,12 +113,12 @@ async def list_scores(turn_id: TurnId, _query: Annotated[NoQuery, Query()], serv
 @router.post(
     "/v1/turns/{turn_id}/cancel",
     status_code=202,
-    responses={200: {"model": Turn, "description": "was finished already; unchanged"}, **problems(404)},
+    responses={200: {"model": Turn, "description": "the turn had already ended; unchanged"}, **problems(404)},
 )
 async def cancel_turn(
     turn_id: TurnId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
 ) -> Turn:
-    """Ask a turn to stop. The answer may still say that it runs; what it does ends within a second."""
+    """Ask a turn to stop. The answer may still say that it runs; its work ends within a second."""
     asked = await ask_to_stop(turn_id, services)
     if asked is not None:
         return asked
@@ -139,7 +139,7 @@ async def add_input(
     _query: Annotated[NoQuery, Query()],
     said: Annotated[InputRequest, Depends(body_of(InputRequest))],
 ) -> Turn:
-    """Answer a turn that waits for somebody: decide about one call, or deny all that wait with a message."""
+    """Answer a turn that waits for a person: decide on one call, or deny all waiting calls with a message."""
     added = await services.inputs.add(turn_id, said)
     if added is None:
         raise no_such_turn(turn_id)

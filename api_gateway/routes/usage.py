@@ -1,4 +1,4 @@
-"""What turns have used."""
+"""Usage: what turns have used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = APIRouter(tags=["usage"])
 
 @router.get("/v1/turns/{turn_id}/usage", responses=problems(404))
 async def turn_usage(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> TurnUsage:
-    """What one turn has used so far: all in all, by call of a model, and by tool."""
+    """What one turn has used so far: in total, by model call, and by tool."""
     found = await services.usage.turn(turn_id)
     if found is None:
         raise no_such_turn(turn_id)
@@ -27,5 +27,5 @@ async def turn_usage(turn_id: TurnId, _query: Annotated[NoQuery, Query()], servi
 
 @router.get("/v1/usage", responses=problems(), openapi_extra={"parameters": [METADATA]})
 async def usage(services: ServicesDep, query: Annotated[UsageQuery, Query()]) -> UsageReport:
-    """What the turns made from ``from`` until before ``to`` have used, added up by what ``by`` names."""
+    """What the turns made from ``from`` up to ``to`` have used, summed for each value of ``by``."""
     return await services.usage.report(query)

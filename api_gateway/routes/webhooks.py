@@ -35,4 +35,4 @@ def describe_webhooks(app: FastAPI) -> None:
 
 
 async def _received(body: TurnTold) -> None:  # pyright: ignore[reportUnusedParameter]
-    """A turn with a webhook has come to rest: any 2xx says that it was heard; signed as Standard Webhooks says."""
+    """A turn with a webhook has come to rest. Any 2xx acknowledges it; it is signed as Standard Webhooks specifies."""
