@@ -1,7 +1,7 @@
-"""The SQL of a session's order, for whoever adds turns (the gateway, the engine alone) and for the store.
+"""The SQL of a session's order, for code that adds turns (the gateway, the engine alone) and for the store.
 
-Adding a turn locks first its session's row, then the turns before it that have not ended, in order; the end of a turn
-locks that turn, then the one after it. So places are given one at a time, and nobody waits in a circle.
+Adding a turn first locks its session's row, then the unfinished turns before it, in order; the end of a turn locks that
+turn, then the one after it. So places are given one at a time, and there are no deadlocks.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ NEXT: Final = (
     .order_by(turns.c.number)
     .limit(literal_column("1"))
 )
-"""The next turn that has not ended, as (id, priority)."""
+"""The next unfinished turn, as (id, priority)."""
 
 UNFINISHED: Final = (
     select(turns.c.id, turns.c.priority).where(*_UNFINISHED).order_by(turns.c.number).with_for_update(key_share=True)
 )
-"""The session's turns that have not ended, as (id, priority), in order, locked."""
+"""The session's unfinished turns, as (id, priority), in order, locked."""
 
 FOLLOW: Final = update(turns).where(turns.c.id.in_(bindparam("ahead", expanding=True))).values(followed=true())
-"""Have these turns, each the last of its session that has not ended, wake the next one when they end.
+"""Makes turns, each the last unfinished one of its session, wake the next one when they end.
 
-Those before them do so already, since they were added. The row is written even if the turn has had a follower, which
-ended first: an end of the turn that does not see the next one yet is thereby decided anew.
+Turns before them do so already, since the next ones were added. The row is written even if the turn has had a follower,
+which ended first: an end of the turn that does not see the new follower yet is then decided again.
 """
 
 INTERRUPT: Final = FOLLOW.values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
-"""The same of all the turns ahead, which are asked to stop."""
+"""The same for all turns ahead, and asks them to stop."""
 
 _EARLIER_TURN: Final = turns.alias("earlier")
 FOLLOWS_UNFINISHED: Final = exists().where(
@@ -48,10 +48,10 @@ FOLLOWS_UNFINISHED: Final = exists().where(
     _EARLIER_TURN.c.number < turns.c.number,
     _EARLIER_TURN.c.finished_at.is_(None),
 )
-"""Whether an earlier turn of a turn's session has not ended, as a condition on ``turns``."""
+"""A condition on ``turns``: an earlier turn of the same session has not ended."""
 
 IS_BEHIND: Final = select(exists().where(*_UNFINISHED, turns.c.number < bindparam("before_number")))
-"""The same of one turn, asked by its place."""
+"""The same for one turn, given its place in its session."""
 
 _THIS: Final = select(turns.c.number).where(turns.c.id == bindparam("turn_id")).scalar_subquery()
 LEFT_BEHIND: Final = select(turns.c.id).where(
@@ -60,7 +60,7 @@ LEFT_BEHIND: Final = select(turns.c.id).where(
     turns.c.deadline_at < db_now(),
     or_(turns.c.lease_until.is_(None), turns.c.lease_until < db_now()),
 )
-"""The turns before one that have not ended though their time has, and that nobody holds."""
+"""The unfinished turns before a given one whose deadlines have passed and that nobody holds."""
 
 _EARLIER: Final = (
     turns.c.tenant == bindparam("of_tenant"),
@@ -69,7 +69,7 @@ _EARLIER: Final = (
     turns.c.finished_at.is_not(None),
 )
 
-# A fork is the first turn of its session; what it was given is earlier than all of them.
+# A fork is the first turn of its session; the turns copied from its origin are earlier than all of them.
 _FORK: Final = (
     turns.c.tenant == bindparam("of_tenant"),
     turns.c.session_id == bindparam("of_session"),
@@ -90,7 +90,7 @@ _START: Final = func.coalesce(
     .scalar_subquery(),
     literal_column(str(-(2**31))),
 )
-"""The number of the last turn that carries what prompts need of those before it; below every other, if none does."""
+"""The number of the last turn that carries what prompts need of those before it; if none does, below all numbers."""
 
 _HOW_IT_ENDED: Final = ("number", "status", "output_text", "preparation", "stop_reason", "carried")
 _turns_before: Final = union_all(
@@ -109,8 +109,8 @@ _messages_before: Final = union_all(
 ).subquery("messages_before")
 
 PAST_TURNS: Final = select(_turns_before).order_by(_turns_before.c.number)
-"""The earlier turns that have ended, and those that the session was forked with, as far as prompts need them, from the
-last one on that has a summary: (number, status, output_text, preparation, stop_reason, carried), in order."""
+"""The earlier turns that have ended, and those that the session was forked with, as far as prompts need them: from the
+last one with a summary on, in order, as (number, status, output_text, preparation, stop_reason, carried)."""
 
 PAST_MESSAGES: Final = select(_messages_before).order_by(_messages_before.c.number, _messages_before.c.position)
 """Their messages, as (number, position, role, content), in order."""
@@ -120,11 +120,11 @@ WAKE_NEXT: Final = (
     .where(turns.c.id.in_(NEXT.with_only_columns(turns.c.id).with_for_update(key_share=True)))
     .values(wakes=turns.c.wakes + 1, wake_at=db_now())
 )
-"""Have somebody look at it. Its row is locked where it is looked for: one that ends meanwhile is passed over."""
+"""Makes the next turn due for a look. Its row is locked when it is selected, so one that ends meanwhile is skipped."""
 
 
 def take_place(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
-    """Adds a turn to a session, which is made with its first; returns (the turn's number, now).
+    """The statement that adds a turn to a session, made with its first turn; it returns (the turn's number, now).
 
     Args:
         dialect: ``sqlite`` or ``postgresql``.
@@ -137,10 +137,10 @@ def take_place(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
 
 
 def take_places(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
-    """Adds some turns to each of several sessions; returns (session, its last turn's number).
+    """The statement that adds turns to each of several sessions; it returns (session, its last turn's number).
 
-    Its parameters are rows of ``tenant``, ``id`` and ``turns``: how many. Whoever gives them in the order of their ids
-    never waits in a circle with another who does.
+    Its parameters are rows of ``tenant``, ``id`` and ``turns``, the number to add. Callers that order them by id cannot
+    deadlock with each other.
 
     Args:
         dialect: ``sqlite`` or ``postgresql``.
@@ -161,4 +161,4 @@ UNFINISHED_OF_SESSIONS: Final = (
     .order_by(turns.c.session_id, turns.c.number)
     .with_for_update(key_share=True)
 )
-"""The turns of several sessions that have not ended, as (id, session), locked in the order of ``UNFINISHED``."""
+"""The unfinished turns of several sessions, as (id, session), locked in the order of ``UNFINISHED``."""

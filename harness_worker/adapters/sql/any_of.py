@@ -1,4 +1,4 @@
-"""Whether several columns together are among the rows that a parameter lists."""
+"""An SQL condition: whether several columns together are among the rows that a parameter lists."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sqlalchemy.sql.functions import FunctionElement
 
 
 class any_of(FunctionElement[bool]):  # noqa: N801 - used like an SQL function
-    """``(first, second) IN`` the rows of a parameter, of which there must be at least one; looked up by an index.
+    """``(first, second) IN`` the rows of a parameter, looked up by an index.
 
     Args:
-        columns: Which columns.
-        rows: The parameter's name; its value is a list of tuples.
+        columns: The columns.
+        rows: The parameter's name; its value is a list of tuples, which must not be empty.
     """
 
-    inherit_cache = True  # but no type: a Boolean would be compared with 1 on SQLite, which then uses no index
+    inherit_cache = True  # but no type: on SQLite, a Boolean would be compared with 1, and no index used
 
     def __init__(self, *columns: ColumnElement[Any], rows: str) -> None:
         super().__init__(tuple_(*columns).in_(bindparam(rows, expanding=True)))
@@ -30,8 +30,8 @@ def _any_of(element: any_of, compiler: Any, **options: Any) -> str:  # pyright: 
 
 @compiles(any_of, "sqlite")
 def _sqlite_any_of(element: any_of, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction] # noqa: ANN401 - SQLAlchemy's
-    """SQLite reads the whole table for ``IN (VALUES ...)`` of two rows or more, but not for a query of them."""
+    """For ``IN (VALUES ...)`` of two or more rows SQLite reads the whole table, but not for a query over them."""
     listed = cast("BinaryExpression[bool]", next(iter(element.clauses)))
     names = ", ".join(f"column{number}" for number, _ in enumerate(listed.left.clauses, start=1))
     left, right = (compiler.process(side, **options) for side in (listed.left, listed.right))
-    return f"{left} IN (SELECT {names} FROM {right})"  # noqa: S608 - of parameters only
+    return f"{left} IN (SELECT {names} FROM {right})"  # noqa: S608 - contains only parameters

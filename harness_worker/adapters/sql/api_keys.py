@@ -1,4 +1,4 @@
-"""The gateway's API keys in SQL: made, listed and revoked; one short transaction a method."""
+"""The gateway's API keys in SQL: creating, listing and revoking them; each method is one short transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LISTED: Final = select(*_COLUMNS, db_now().label("now")).order_by(
 
 
 class SqlApiKeys:
-    """Keys in the journal's database. Every method raises ``TransientError`` if it does not answer.
+    """Keys in the journal's database. Every method raises ``TransientError`` if the database does not answer.
 
     Args:
         engine: Made by ``make_engine``.
@@ -31,7 +31,7 @@ class SqlApiKeys:
         self._engine = engine
 
     def add(self, key_id: str, digest: str, *, tenant: str, name: str, days: int | None) -> ApiKey:
-        """Have the gateway accept the key of that digest, for so many days or until it is revoked."""
+        """Have gateways accept the key with that digest for ``days``; ``None``: until it is revoked."""
         expires_at = None if days is None else db_now() + days * DAY_S
         row = {"id": key_id, "digest": digest, "tenant": tenant, "name": name, "expires_at": expires_at}
         added = insert(api_keys).values(**row, created_at=db_now()).returning(*_COLUMNS)
@@ -42,16 +42,16 @@ class SqlApiKeys:
         return write(self._engine, work)
 
     def listed(self, tenant: str | None) -> list[tuple[ApiKey, float]]:
-        """Every key, or a tenant's, each with the database's time: by tenant, oldest first."""
+        """All keys, or those of one tenant, each with the database's time; by tenant, oldest first."""
         wanted = _LISTED if tenant is None else _LISTED.where(api_keys.c.tenant == tenant)
         rows = read(reading(self._engine), lambda connection: connection.execute(wanted).all())
         return [(_key_of(row), row.now) for row in rows]
 
     def revoke(self, key_id: str) -> tuple[ApiKey, bool] | None:
-        """Have no gateway accept the key any more.
+        """Have gateways refuse the key from now on.
 
         Returns:
-            The key, and whether it was accepted, or only expired, until now; ``None`` if there is none.
+            The key, and whether this revoked it, rather than an earlier call; ``None`` if there is no such key.
         """
         one = api_keys.c.id == key_id
         change = update(api_keys).where(one, api_keys.c.revoked_at.is_(None)).values(revoked_at=db_now())

@@ -1,4 +1,4 @@
-"""``ports.Artifacts`` on SQLite and Postgres: one short transaction a method."""
+"""``ports.Artifacts`` on SQLite and Postgres; each method is one short transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SESSIONS: Final = _LINE.union(
     .join(_LINE, _LINE.c.id == _fork.c.session_id)
     .where(_fork.c.tenant == bindparam("tenant"), _fork.c.number == literal_column("1"))
 )
-"""A session, and those it descends from by forks."""
+"""A session, and those that it descends from by forks."""
 
 _URL: Final = select(artifacts.c.url).where(
     artifacts.c.id == bindparam("artifact_id"),
@@ -52,12 +52,12 @@ class SqlArtifacts:
         self._reader = reading(engine)
 
     def url_of(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
-        """Where the bytes of an artifact are, of the session or one that it descends from; ``None``: there is none."""
+        """Where the bytes of an artifact are; ``None`` if neither the session nor one it descends from has it."""
         values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
         return read(self._reader, lambda connection: connection.execute(_URL, values).scalar_one_or_none())
 
     def expired(self, limit: int, *, after: ExpiredArtifact | None = None) -> list[ExpiredArtifact]:
-        """Artifacts whose time is over, the first that expired first; those that come after ``after``."""
+        """Artifacts that have expired, in the order in which they did; only those after ``after``."""
         after_at, after_id = (0.0, "") if after is None else (after.expires_at, after.id)
         values = {"most": limit, "after_at": after_at, "after_id": after_id}
         rows = read(self._reader, lambda connection: connection.execute(_EXPIRED, values).all())

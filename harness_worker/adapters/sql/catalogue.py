@@ -1,4 +1,4 @@
-"""``ports.Catalogue`` on SQLite and Postgres: which rows a coordinator writes, so that versions keep each other's."""
+"""``ports.Catalogue`` on SQLite and Postgres, which lets versions of an app keep each other's agents."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.schema import agents, db_now, insert_for
 
 RENEW_S: Final = 60.0
-"""Coordinators say so often that they serve what is published."""
+"""How often coordinators renew the agents that they serve, in seconds."""
 GONE_S: Final = 180.0
-"""What nobody has said for so long is served by nobody."""
+"""After how many seconds without renewal an agent counts as no longer served."""
 
 _SAID: Final = ("name", "app", "model", "tools", "budget", "parallel")
 
@@ -38,11 +38,11 @@ _FORGET_GONE: Final = delete(agents).where(
 
 
 class Renewal(NamedTuple):
-    """What there is to write.
+    """What a renewal has to write.
 
     Args:
         rows: Agents to publish.
-        forgets: Whether there are others to forget.
+        forgets: Whether there are other agents to forget.
     """
 
     rows: Sequence[dict[str, Any]]
@@ -62,32 +62,32 @@ class SqlCatalogue:
         self._put = _put(engine.dialect.name)
 
     def publish(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Publish agents; one of that name from another app or version is taken over."""
+        """Publish agents; an agent of the same name from another app or version is replaced."""
         rows = _rows(app, agents)
         self._write(app, rows, Renewal(rows, forgets=True))
 
     def renew(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Keep agents published, and forget others of ``app`` that nobody has kept for ``GONE_S``."""
+        """Keep agents published, and forget others of ``app`` that nobody has renewed for ``GONE_S``."""
         rows = _rows(app, agents)
         due = renewal(rows, read(self._reader, lambda connection: _found(connection, app, rows)))
         if due.rows or due.forgets:
             self._write(app, rows, due)
 
     def caps_of(self, agent: str) -> BudgetLimits | None:
-        """The most that a turn of this agent may have, as published; ``None`` if nobody published the agent."""
+        """The most that a turn of this agent may use, as published; ``None`` if nobody has published the agent."""
         budget = read(self._reader, lambda connection: connection.execute(_CAPS, {"agent": agent}).scalar_one_or_none())
         return None if budget is None else agent_limits(budget)
 
     def _write(self, app: str, rows: Sequence[dict[str, Any]], due: Renewal) -> None:
         forget = {"this_app": app, "mine": [row["name"] for row in rows]}
-        # One upsert after the other, in one order: workers that publish at once wait for each other.
+        # One upsert after the other, in a fixed order, so that workers that publish at once wait for each other.
         puts: list[Write] = [(self._put, [row]) for row in due.rows]
         writes = [*puts, (_FORGET_GONE, [forget] if due.forgets else [])]
         write(self._engine, lambda _: Outcome(value=None, writes=writes))
 
 
 def _put(dialect: str) -> Insert:
-    """Inserts an agent, or replaces that of its name."""
+    """The statement that inserts an agent, or replaces the one of the same name."""
     statement = insert_for(dialect, agents).values(published_at=db_now())
     replaced = ("app", "model", "tools", "budget", "parallel", "published_at")
     return statement.on_conflict_do_update(
@@ -96,13 +96,13 @@ def _put(dialect: str) -> Insert:
 
 
 def _rows(app: str, specs: Iterable[AgentSpec]) -> list[dict[str, Any]]:
-    """The rows of agents, by name, as they are read back."""
+    """The rows of agents, ordered by name, with values as they are read back."""
     rows = [agent_row(app, spec) for spec in sorted(specs, key=lambda spec: spec.name)]
     return json.loads(json.dumps(rows))
 
 
 def _found(connection: Connection, app: str, rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
-    """What is published by the app or under the rows' names, each with the seconds since."""
+    """The agents published by the app or under the rows' names, each with its age in seconds."""
     found = connection.execute(_PUBLISHED, {"this_app": app, "mine": [row["name"] for row in rows]})
     return [(dict(zip(_SAID, row[:-1], strict=True)), row[-1]) for row in found]
 
@@ -110,9 +110,9 @@ def _found(connection: Connection, app: str, rows: Sequence[dict[str, Any]]) -> 
 def renewal(rows: Sequence[dict[str, Any]], found: Sequence[tuple[dict[str, Any], float]]) -> Renewal:
     """What a coordinator that serves ``rows`` has to write.
 
-    It renews what it serves, and adds what is missing. Another version's agent stays as long as somebody renews it,
-    under a name of its own as under one of ``rows``. A coordinator that has not renewed its own for so long forgets and
-    takes over nothing: the database was away for all of them.
+    It renews the agents that it serves, and adds missing ones. Another version's agent stays as long as somebody renews
+    it, whether its name is one of those in ``rows`` or not. A coordinator that has not renewed its own agents for
+    ``GONE_S`` forgets and replaces nothing: the database was away for everybody.
     """
     ages = {row["name"]: age_s for row, age_s in found}
     same = {row["name"] for row, _ in found if row in rows}
@@ -124,7 +124,7 @@ def renewal(rows: Sequence[dict[str, Any]], found: Sequence[tuple[dict[str, Any]
 
 
 def forget_agents(url: str) -> None:
-    """Forget every agent, those that run are published again; for a database that one stack has to itself.
+    """Forget every agent, for a database that one stack has to itself; agents that are served are published again.
 
     Args:
         url: The database.

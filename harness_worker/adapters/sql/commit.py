@@ -1,4 +1,4 @@
-"""What a decision changes, as rows: only what differs, with the numbers of its messages and events."""
+"""The rows that a decision changes: only columns that differ, and messages and events with their numbers."""
 
 from __future__ import annotations
 
@@ -42,19 +42,20 @@ class Changes:
 
     Args:
         turn_id: The turn.
-        turn: Its columns that change; one that does not, if only other rows do: the turn's row is always written.
+        turn: The turn's columns that change. If only other rows change it has an unchanged column, because every commit
+            writes the turn's row.
         calls: Calls that change: their ``CALL_KEY`` and every column in which any of them differs.
-        new_calls: Calls to add, whole.
-        sessions: Those of children to add, whole.
-        children: Turns to add, whole.
-        messages: Messages to append, whole; of children too.
-        events: Events to append, its own first.
-        artifacts: Artifacts to add, whole.
+        new_calls: Calls to add, with all columns.
+        sessions: Sessions of children to add, with all columns.
+        children: Turns to add, with all columns.
+        messages: Messages to append, with all columns, including those of children.
+        events: Events to append, the turn's own first.
+        artifacts: Artifacts to add, with all columns.
         scores: Scores that are due from now on.
-        memories: What to remember, whole.
-        freed: Whose next turn may go, if this ends a turn that another waits for.
-        left: Whose children and grandchildren are asked to stop, if this ends a turn that has some.
-        awaited: Who is woken, if this changes for how long a turn, a call of theirs, has to be waited for.
+        memories: Memories to add, with all columns.
+        freed: The place in its session after which the next turn is woken, if this ends a turn that another waits for.
+        left: The turn whose children and grandchildren are asked to stop, if this ends a turn that has some.
+        awaited: The parent to wake, if this turn ends, or begins or ends a wait for a person.
     """
 
     turn_id: str
@@ -78,7 +79,7 @@ class Changes:
 
 
 def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: float) -> Changes:
-    """What has to be written to make ``decision`` of ``snapshot``; artifacts are kept for that long."""
+    """What must be written for a ``decision`` made on ``snapshot``; artifacts expire after ``artifact_ttl_s``."""
     calls, new_calls = _calls(snapshot, decision.calls)
     left = leaves_children(snapshot, decision.turn)
     awaited = awaited_by(snapshot.turn, decision.turn)
@@ -102,7 +103,7 @@ def changes_of(snapshot: Snapshot, decision: Decision[Any], *, artifact_ttl_s: f
 
 
 def writes_of(changes: Changes, add_artifact: Insert) -> list[Write]:
-    """The statements that write ``changes`` where the turn is locked; that for artifacts is the dialect's."""
+    """The statements that write ``changes`` while the turn is locked; ``add_artifact`` is the dialect's."""
     turn = [{"this_turn": changes.turn_id, **changes.turn}] if changes.turn else []
     return [
         (CHANGE_TURN, turn),
@@ -133,7 +134,7 @@ def message_row(turn_id: str, message: Message) -> Row:
 
 
 def memory_rows(found: Remembered, now: float) -> list[Row]:
-    """The columns of what is remembered of a turn."""
+    """The columns of the memories of a turn."""
     turn = found.turn
     whose = {"turn_id": turn.id, "tenant": turn.tenant, "scope": scope_of(turn), "created_at": now}
     return [{**whose, "position": position, **columns_of(memory)} for position, memory in enumerate(found.memories)]

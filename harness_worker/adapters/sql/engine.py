@@ -1,4 +1,4 @@
-"""Engines for the two databases, with the timeouts that the leases need."""
+"""Engines for both databases, with the timeouts that leases require."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Timeouts:
     """How long an engine's connections wait, in seconds.
 
     Args:
-        connect_s: For a new connection (Postgres; libpq knows nothing below 2).
-        statement_s: For one statement, its waits for locks included. Longer than ``idle_s``, so that who waits for
-            a row outlives a stopped process that holds it (Postgres). The server ends it; if no answer comes, the
-            connection is lost a second later.
-        idle_s: A transaction that is idle for longer is ended by Postgres; below the lease of a turn.
+        connect_s: For a new connection (Postgres; libpq allows no less than 2).
+        statement_s: For one statement, including its waits for locks (Postgres). It is longer than ``idle_s``, so that
+            a process that waits for a row outlasts a stopped one that holds it. The server ends the statement; without
+            an answer the connection counts as lost a second later.
+        idle_s: How long a transaction may be idle before Postgres ends it; shorter than the lease of a turn.
         lock_s: For the write lock of SQLite.
         checkout_s: For a free connection of the pool.
     """
@@ -44,24 +44,24 @@ class Timeouts:
 
 WORK: Final = Timeouts()
 BEAT: Final = Timeouts(connect_s=2, statement_s=1.0, idle_s=1.0, lock_s=1.0, checkout_s=1.0)
-"""For heartbeats: give up soon, the next beat follows."""
+"""For heartbeats: they give up soon, because the next one follows."""
 
 _IDLE_SHARE: Final = 5 / 6
 
 
 def timeouts_within(lease_ttl_s: float) -> Timeouts:
-    """For work under leases of ``lease_ttl_s`` seconds: who stands still in a transaction loses it before its lease."""
+    """For work under leases of ``lease_ttl_s`` seconds: a process that hangs loses its transaction before its lease."""
     return replace(WORK, idle_s=min(WORK.idle_s, lease_ttl_s * _IDLE_SHARE))
 
 
 def make_engine(url: str, *, timeouts: Timeouts = WORK, pool_size: int = 10) -> Engine:
-    """An engine for ``sqlite:///FILE`` or ``postgresql://…``; connects to nothing yet.
+    """An engine for ``sqlite:///FILE`` or ``postgresql://…`` that connects when first used.
 
     On SQLite every transaction takes the write lock at once, except those of :func:`reading`: a transaction that
-    starts as a reader and then writes fails when another wrote meanwhile.
+    reads first and writes later fails if another has written meanwhile.
 
     Raises:
-        ConfigError: The URL is of another kind, or none.
+        ConfigError: It is another kind of URL, or not a URL.
     """
     parsed = parse_url(url)
     if parsed.drivername == "sqlite":
@@ -77,12 +77,12 @@ def reading(engine: Engine) -> Engine:
 
 
 def dispose_inherited(engine: Engine) -> None:
-    """Forget the connections a forked child got from its parent, without closing the parent's sockets."""
+    """Forget the connections that a forked child inherited, without closing the parent's sockets."""
     engine.dispose(close=False)
 
 
 def close(engine: Engine) -> None:
-    """Close every connection: those in use as soon as they are given back, by threads that outlive this."""
+    """Close every connection; those still in use by other threads are closed as soon as they are given back."""
     event.listen(engine.pool, "checkin", _close_returned)
     engine.dispose()
 
@@ -92,7 +92,7 @@ def _close_returned(_driver: object, record: ConnectionPoolEntry) -> None:
 
 
 def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
-    # isolation_level None: the driver leaves BEGIN to us.
+    # isolation_level None: the driver must leave BEGIN to this module.
     engine = create_engine(
         url,
         connect_args={"isolation_level": None, "timeout": timeouts.lock_s, "check_same_thread": False},
@@ -114,7 +114,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
-    # What only reads, and a commit in one statement, take a connection as it is; a transaction changes it and back.
+    # Reads, and commits in one statement, use a connection as it is; a transaction switches its mode and back.
     plain = create_engine(
         url,
         connect_args=_postgres_arguments(url, timeouts),
@@ -141,10 +141,10 @@ def _connect(_dialect: object, _record: object, arguments: list[Any], options: d
 
 
 def _drop_unfinished(driver: Any, record: ConnectionPoolEntry, state: PoolResetState) -> None:  # noqa: ANN401 - psycopg's
-    """Take no connection back that somebody left in the midst of a command: it would refuse every later one.
+    """Drop a connection that was left in the middle of a command: it would refuse every later one.
 
-    Whatever is raised while the driver waits leaves it so, a tool's soft deadline for one: the driver tidies up after
-    an exit alone, and what commits by itself is not rolled back.
+    Any exception raised while the driver waits, such as a tool's soft deadline, can leave it so: the driver cleans up
+    only after an exit, and in autocommit mode nothing is rolled back.
     """
     status = driver.info.transaction_status
     is_over = status == TransactionStatus.IDLE and driver.pgconn.pipeline_status == PipelineStatus.OFF

@@ -1,4 +1,4 @@
-"""What a database's errors mean: try again now, try again later, mend something, or a bug."""
+"""What a database's errors mean: try again at once, try again later, correct the setup, or a bug."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from harness_worker.errors import ConfigError, InvariantError, TransientError
 from harness_worker.urls import masked
 
 _AGAIN_STATES: Final = frozenset({"40001", "40P01", "55P03", "23505"})
-"""Postgres: serialization failure, deadlock, lock not available; a row that somebody else made at the same time, which
-the repeat finds."""
+"""Postgres: serialization failure, deadlock, lock not available; or a row that somebody else inserted at the same time,
+which the repeat finds."""
 
 _GONE_STATES: Final = frozenset({"57P01", "57P02", "57P03", "25P03", "25P04"})
-"""Postgres: shut down by the administrator, crashed, not up yet; ended as idle or too long in a transaction."""
+"""Postgres: shut down by the administrator, crashed, not up yet; or the transaction was idle or ran for too long."""
 
 _TROUBLE_STATE: Final = "XX000"
-"""Postgres: an error of its own, such as a table that was altered at the same moment."""
+"""Postgres: an internal error, such as with a table that was altered at the same moment."""
 
 _AGAIN_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
 _MISSING_WORDS: Final = ("no such table", "no such column", "UndefinedTable", "UndefinedColumn")
 
 
 def is_stale(error: BaseException | None) -> bool:
-    """Whether the connection is of no use any more: Postgres ended it, or another server has taken over."""
+    """Whether the connection is no longer usable: Postgres ended it, or another server has taken over."""
     return is_gone(error) or is_read_only(error)
 
 
 def is_gone(error: BaseException | None) -> bool:
-    """Whether Postgres ended the connection with this, which the driver may not have noticed yet."""
+    """Whether Postgres ended the connection with this error, which the driver may not have noticed yet."""
     return getattr(error, "sqlstate", None) in _GONE_STATES
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same transaction, nothing of which was committed, is likely to succeed if repeated at once.
+    """Whether the same transaction, of which nothing was committed, is likely to succeed if repeated at once.
 
-    A dead connection counts: the pool has then dropped all of its age, so the next one is fresh.
+    That includes a dead connection: the pool has dropped all connections as old, so the next one is new.
     """
     if not isinstance(error, DBAPIError):
         return False
@@ -52,12 +52,12 @@ def is_passing(error: BaseException) -> bool:
 
 @contextmanager
 def translated(url: URL) -> Generator[None]:
-    """Turn the errors of SQLAlchemy into the harness's; passwords are masked.
+    """Translate SQLAlchemy's errors into the harness's; passwords are masked.
 
     Raises:
-        TransientError: The database did not answer, or not in time, or had an error of its own.
+        TransientError: The database did not answer in time, or had an internal error.
         ConfigError: The database was never migrated, or by an older version.
-        InvariantError: It refused what the harness asked.
+        InvariantError: The database refused a statement.
     """
     try:
         yield
@@ -68,11 +68,11 @@ def translated(url: URL) -> Generator[None]:
 def _meaning(error: SQLAlchemyError, where: str) -> TransientError | ConfigError | InvariantError:
     said = _first_line(error)
     if isinstance(error, DBAPIError) and _says(error, _MISSING_WORDS):
-        return ConfigError(f"the database {where} has not the tables of this version: run `harness migrate` ({said})")
+        return ConfigError(f"the database {where} lacks tables of this version: run `harness migrate` ({said})")
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError) or _is_lost(error):
         return TransientError(f"the database {where} did not answer: {said}")
     if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _TROUBLE_STATE:
-        return TransientError(f"the database {where} had an error of its own: {said}")
+        return TransientError(f"the database {where} had an internal error: {said}")
     return InvariantError(f"the database {where} refused a statement: {said}")
 
 

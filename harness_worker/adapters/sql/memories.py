@@ -1,6 +1,6 @@
-"""``ports.MemoryStore`` on SQLite or Postgres, and what an operator may do with memories.
+"""``ports.MemoryStore`` on SQLite or Postgres, and an operator's commands on memories.
 
-What is remembered is written by the commit that ends a turn, or by whoever asks a model afterwards.
+Memories are written by the commit that ends a turn, or later by the process that asks a model what to remember.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _FORGET: Final = delete(memories).where(*_WHOSE).returning(memories.c.position)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A memory as it lies in the database.
+    """A stored memory.
 
     Args:
         kind: ``fact`` or ``preference``.
-        text: What was said.
-        turn_id: In which turn; it may be gone.
-        created_at: When, seconds since the epoch.
+        text: What is remembered.
+        turn_id: The turn that it comes from, which may be gone.
+        created_at: When it was stored, seconds since the epoch.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Kept:
 
 
 class SqlMemories:
-    """What is remembered.
+    """Memories in the journal's database.
 
     Args:
         engine: Made by ``make_engine``.
@@ -62,19 +62,19 @@ class SqlMemories:
         self._reader = reading(engine)
 
     def recall(self, tenant: str, scope: str, limit: int) -> tuple[Memory, ...]:
-        """What is remembered within a scope of a tenant, each text once, newest first."""
+        """The memories in a scope of a tenant, each text once, newest first."""
         values = {"of_tenant": tenant, "of_scope": scope, "most": limit}
         (rows,) = read(self._reader, lambda connection: fetch(connection, [_RECALL], values))
         return tuple(Memory(kind=MemoryKind(kind), text=text) for kind, text in rows)
 
     def listed(self, tenant: str, scope: str) -> list[Kept]:
-        """All that is remembered within a scope of a tenant, as often as it was said, newest first."""
+        """All memories in a scope of a tenant, including repeated texts, newest first."""
         values = {"of_tenant": tenant, "of_scope": scope}
         rows = read(self._reader, lambda connection: connection.execute(_LISTED, values).all())
         return [Kept(kind=row.kind, text=row.text, turn_id=row.turn_id, created_at=row.created_at) for row in rows]
 
     def forget(self, tenant: str, scope: str) -> int:
-        """Remove all of it; returns how many memories that were."""
+        """Remove all memories in a scope of a tenant; returns how many there were."""
 
         def work(connection: Connection) -> Outcome[int]:
             gone = connection.execute(_FORGET, {"of_tenant": tenant, "of_scope": scope}).all()

@@ -20,7 +20,7 @@ from harness_worker.errors import ConfigError, InvariantError
 from harness_worker.urls import masked
 
 _SCRIPTS: Final = str(Path(__file__).with_name("migrations"))
-_LOCK: Final = 0x6861726E657373  # "harness": the advisory lock of whoever migrates
+_LOCK: Final = 0x6861726E657373  # "harness": the key of the advisory lock for migrations
 _PATIENT: Final = Timeouts(statement_s=600.0, idle_s=600.0, lock_s=300.0)
 
 
@@ -38,21 +38,21 @@ def current(connection: Connection) -> str | None:
 
 
 def knows(revision: str) -> bool:
-    """Whether this version has the revision; one that it has not is of a newer version."""
+    """Whether this version has the revision; if not, a newer version made it."""
     return revision in {script.revision for script in _scripts().walk_revisions()}
 
 
 def upgrade(url: str) -> tuple[str | None, str]:
-    """Bring the database to :func:`head`, in one transaction; processes that do so at once wait for each other.
+    """Bring the database to :func:`head` in one transaction; processes that do so at once wait for each other.
 
-    A file of SQLite that is missing is made, for this user's eyes only.
+    A missing SQLite file is created, readable only by this user.
 
     Returns:
-        The revision it had and the one it has.
+        The database's revision before and after.
 
     Raises:
         TransientError: The database did not answer.
-        ConfigError: It is newer than this version, or the URL is not one.
+        ConfigError: The database is newer than this version, or ``url`` is not a valid URL.
     """
     _make_room(url)
     with _connected(url) as connection:
@@ -83,7 +83,7 @@ def _make_room(url: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"HARNESS_DATABASE_URL={masked(url)}: cannot make {file.parent}: {error.strerror}") from error
-    with suppress(OSError):  # SQLite says better why it cannot be opened
+    with suppress(OSError):  # SQLite explains better why it cannot be opened
         file.touch(mode=0o600)  # SQLite gives the files beside it the same mode
 
 
@@ -98,7 +98,7 @@ def _connected(url: str) -> Generator[Connection]:
 
 
 def _wait_for_others(connection: Connection) -> None:
-    # SQLite's BEGIN IMMEDIATE, which any statement here starts with, is such a lock.
+    # On SQLite, BEGIN IMMEDIATE, with which every transaction here starts, is such a lock.
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 

@@ -1,9 +1,9 @@
-"""A decision in two statements on Postgres: read the turn without a lock, write all if it is still what was read.
+"""A decision in two statements on Postgres: read the turn without a lock, then write if it is still as it was read.
 
-The turn's row says whether it is: Postgres gives every version of a row the number of the transaction that wrote it
-(``xmin``), whoever that was, so nothing has to be counted. Every commit of the store writes the turn's row, if only to
-renew that number; so what was read of its calls, in the same statement, still stands as well. The write is one
-statement of several parts (data-modifying ``WITH``): done wholly or not at all, without BEGIN and COMMIT.
+The turn's row shows whether it is: Postgres stamps every version of a row with the number of the transaction that wrote
+it (``xmin``), whoever did, so no version needs to be counted. Every commit of the store writes the turn's row, if only
+to renew that number, so the calls that were read in the same statement are unchanged as well. The write is a single
+statement of several parts (data-modifying ``WITH``): it is done entirely or not at all, without BEGIN and COMMIT.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _JSON_COLUMNS: Final = {
     table.name: [(column.name, column.type.none_as_null) for column in table.c if isinstance(column.type, JSON)]
     for table in _ADDED.values()
 }
-"""By table, the columns of JSON, and whether a Python ``None`` in them is SQL's null."""
+"""The JSON columns of each table, and whether a Python ``None`` in them becomes SQL's null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,8 @@ class Read:
     """A turn as it was read.
 
     Args:
-        snapshot: What a rule is given.
-        version: Which version of the turn's row it was.
+        snapshot: The turn, as rules get it.
+        version: The version of the turn's row.
     """
 
     snapshot: Snapshot
@@ -84,7 +84,7 @@ class Read:
 
 
 class _Shape(NamedTuple):
-    """A commit without its values: which columns of what it writes. Each is compiled once."""
+    """A commit without its values: the columns that it writes of each kind of row. Each shape is compiled once."""
 
     turn: tuple[str, ...]
     calls: tuple[str, ...]
@@ -102,7 +102,7 @@ class _Shape(NamedTuple):
 
 
 def read_statement() -> AnySelect:
-    """One row, for :func:`read_of`: the turn, its calls as a list of lists, its version, the database's time."""
+    """A query for one row, for :func:`read_of`: the turn, its calls as a list of lists, its version, the time."""
     calls = SNAPSHOT_CALLS.subquery()
     row = func.json_build_array(*(calls.c[name] for name in CALL_FIELDS), type_=JSON)
     in_order = aggregate_order_by(row, *(calls.c[name] for name in CALL_KEY))
@@ -112,16 +112,16 @@ def read_statement() -> AnySelect:
 
 
 def read_of(row: Sequence[Any]) -> Read:
-    """What the row of :func:`read_statement` says."""
+    """The turn in a row of :func:`read_statement`."""
     *turn, calls, version, now = row
     snapshot = Snapshot(now=now, turn=turn_of(turn), calls=tuple(map(call_of, calls)))
     return Read(snapshot=snapshot, version=version)
 
 
 def commit_of(changes: Changes, version: str) -> tuple[str, dict[str, Any]]:
-    """The statement that writes ``changes`` if the turn is still of that version, and its parameters.
+    """The statement that writes ``changes`` if the turn still has that version, and its parameters.
 
-    Its one answer is the version that it made, or nothing.
+    It returns the turn's new version, or no row if the version has changed.
     """
     lists: dict[str, Rows] = {
         "calls": changes.calls,
@@ -172,7 +172,7 @@ def _change_turn(columns: Sequence[str]) -> CTE:
 
 
 def _stop_family(turn: CTE) -> list[CTE]:
-    """Each grandchild after the child between, for the parts of a statement have no order but what they read."""
+    """The parts that stop children and grandchildren; the second reads the first, which alone fixes their order."""
     stopped = STOP_CHILDREN.where(exists(select(turn.c.id))).returning(turns.c.id).cte("stop_children")
     return [stopped, stop_below(select(stopped.c.id)).cte("stop_grandchildren")]
 
@@ -192,9 +192,9 @@ def _add(name: str, table: Table, columns: Sequence[str], turn: CTE) -> CTE:
 
 
 def _records(name: str, table: Table, columns: Sequence[str]) -> dict[str, Any]:
-    """The columns of the rows in the parameter ``name``, a JSON list of objects; JSON stands in them as text.
+    """The columns of the rows in the parameter ``name``, a JSON list of objects in which JSON values are text.
 
-    As JSON itself it would be looked into, and what Postgres' text cannot hold (U+0000, lone surrogates) refused.
+    Postgres would examine JSON values themselves, and refuse what its texts cannot hold (U+0000, lone surrogates).
     """
     types = {key: table.c[key].type for key in columns}
     typed = [column(key, Text() if isinstance(types[key], JSON) else types[key]) for key in columns]
@@ -210,7 +210,7 @@ def _listed(table: Table, rows: Rows) -> str:
 
 
 def _bound(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as parameters: JSON as text."""
+    """A row as parameters, with JSON values as text."""
     bound = dict(row)
     for name, keeps_null in _JSON_COLUMNS[table.name]:
         if name in bound and not (keeps_null and bound[name] is None):

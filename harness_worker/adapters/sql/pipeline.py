@@ -1,4 +1,4 @@
-"""Sends several statements at once where the database can (Postgres), so that they cost one round trip."""
+"""Sends several statements at once if the database can take them (Postgres), so that they cost one round trip."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from harness_worker.adapters.sql.failures import is_stale
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 Rows: TypeAlias = Sequence[Sequence[Any]]
 Write: TypeAlias = tuple[Executable, Sequence[Mapping[str, Any]]]
-"""A statement and the rows it is executed with; none at all is nothing to do."""
+"""A statement and the rows to execute it with; without rows it is not executed."""
 
 _DIALECT = dialect.dialect()
 
 
 def fetch(connection: Connection, selects: Sequence[AnySelect], values: Mapping[str, Any]) -> list[Rows]:
-    """The rows of each of several selects, which all get the same ``values``; each sees what was committed before it.
+    """The rows of several selects, which all get the same ``values``; each sees what was committed before it.
 
-    On Postgres the driver is asked directly: SQLAlchemy would wait for each select's answer. A select is sent as its
-    text and ``values`` alone, so a constant in it must be a ``literal_column``: one that SQLAlchemy binds is left out.
+    On Postgres the driver is used directly, because SQLAlchemy would wait for each select's answer. A select is sent as
+    text with only ``values``, so constants in it must be a ``literal_column``: any that SQLAlchemy binds are lost.
     """
     if connection.dialect.name != "postgresql":
         return [cast("Rows", connection.execute(select, values).all()) for select in selects]
@@ -39,7 +39,7 @@ def fetch(connection: Connection, selects: Sequence[AnySelect], values: Mapping[
 
 
 def answer(connection: Connection, statement: str, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any column's value
-    """The first column of the one row that a statement of Postgres returns."""
+    """The first column of the row that a Postgres statement returns; ``None`` if it returns no row."""
     with _driving(connection) as driver:
         row = driver.execute(cast("LiteralString", statement), values).fetchone()
     return None if row is None else row[0]
@@ -54,9 +54,9 @@ def execute(connection: Connection, writes: Sequence[Write]) -> None:
 
 @contextmanager
 def pipelined(connection: Connection) -> Generator[None]:
-    """Within the context statements are sent without waiting; the commit waits for all of them and raises for any.
+    """Within the context statements are sent without waiting; the commit waits for all, and raises if any failed.
 
-    A connection on which one of them failed is given up: how far it got is then known to the server alone.
+    A connection on which one of them failed is dropped: only the server knows how far it got.
     """
     if connection.dialect.name != "postgresql":
         yield
@@ -79,13 +79,13 @@ def _sql(select: AnySelect) -> LiteralString:
 
 @contextmanager
 def _driving(connection: Connection) -> Generator[psycopg.Connection[tuple[Any, ...]]]:
-    """The driver's own connection; its errors become SQLAlchemy's, and whatever else ends it ends the connection."""
+    """The driver's own connection; its errors become SQLAlchemy's, and any other exception drops the connection."""
     driver = _driver(connection)
     try:
         yield driver
     except psycopg.Error as error:
         raise _as_sqlalchemy_says(connection, driver, error) from error
-    except BaseException:  # it may be in the midst of a command
+    except BaseException:  # it may be in the middle of a command
         connection.invalidate()
         raise
 
@@ -97,7 +97,7 @@ def _driver(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:
 def _as_sqlalchemy_says(
     connection: Connection, driver: psycopg.Connection[tuple[Any, ...]], error: psycopg.Error
 ) -> DBAPIError:
-    """What SQLAlchemy would raise: a lost connection takes all of the pool, which is as old, with it."""
+    """The error that SQLAlchemy would raise; after a lost connection the whole pool, which is as old, is dropped."""
     is_lost = driver.closed or is_stale(error)
     if is_lost:
         connection.invalidate(error)

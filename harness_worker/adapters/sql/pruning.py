@@ -1,7 +1,7 @@
-"""Removing sessions that have been over for long, with all that belongs to their turns; some turns a transaction.
+"""Removing sessions that ended long ago, with all that belongs to their turns, a limited number of turns at a time.
 
-Whoever adds a turn to a session holds the session's row until the commit (``harness_worker.sessions``). So does whoever
-removes the session, and looks only then whether it is over still; one that somebody else holds is passed over.
+A transaction that adds a turn to a session holds the session's row until it commits (``harness_worker.sessions``). A
+removal holds that row too, and only then checks whether the session is still over; a row that is held is skipped.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from harness_worker.schema import batches, db_now, idempotency_keys, memories, m
 from harness_worker.wire import IDEMPOTENCY_KEY_S
 
 BATCH_TURNS: Final = 100
-"""So many turns are removed in a transaction: SQLite's workers wait for it."""
+"""How many turns one transaction removes at most: on SQLite, all workers wait for it."""
 
 PAGE: Final = 500
 
 Key: TypeAlias = tuple[str, str]
-"""A session: its tenant, its id."""
+"""A session's key: its tenant and its id."""
 
 _KEY: Final = (sessions.c.tenant, sessions.c.id)
 _THESE: Final = any_of(*_KEY, rows="keys")
@@ -58,7 +58,7 @@ _ROOTS: Final = turns.alias("roots")
 _HAS_LATE_ROOT: Final = exists().where(_ROOTS.c.id == _PARENTS.c.parent_id, _late(_ROOTS))
 _HAS_LATE_PARENT: Final = exists().where(_PARENTS.c.id == turns.c.parent_id, _late(_PARENTS, _HAS_LATE_ROOT))
 _IS_LATE: Final = _late(turns, _HAS_LATE_PARENT)
-"""A turn stays as long as what asked for it, over all the levels that there are (``delegation.MOST_LEVELS``)."""
+"""A turn stays as long as the turn that asked for it, over all levels that exist (``delegation.MOST_LEVELS``)."""
 
 _IS_OVER: Final = ~exists().where(*_OF_SESSION, _IS_LATE)
 
@@ -78,7 +78,7 @@ _OF_TURNS: Final = [
     for table in metadata.sorted_tables
     if any(key.references(turns) for key in table.foreign_keys)
 ]
-"""All that belongs to a turn, by the schema's own word: a table that is added is removed from too."""
+"""Deletes from every table that refers to turns by a foreign key, so that new tables are included."""
 
 _TURNS: Final = delete(turns).where(turns.c.id.in_(bindparam("ids", expanding=True)))
 _LEFT: Final = select(func.max(turns.c.number)).where(*_OF_SESSION).scalar_subquery()
@@ -88,7 +88,7 @@ _MEMORIES: Final = delete(memories).where(_THEIR_OWN)
 _EMPTY_BATCHES: Final = delete(batches).where(
     batches.c.created_at < bindparam("before"), ~exists().where(turns.c.batch_id == batches.c.id)
 )
-"""Those whose turns are gone; one that is made now has not been there for so long."""
+"""Deletes batches whose turns are gone; the limit of age spares one that is being made."""
 
 
 _IDEMPOTENCY_KEY: Final = (idempotency_keys.c.tenant, idempotency_keys.c.key)
@@ -104,11 +104,11 @@ _FORGET_KEYS: Final = delete(idempotency_keys).where(any_of(*_IDEMPOTENCY_KEY, r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A session, as one looks for those to remove.
+    """A session that may be removed.
 
     Args:
-        key: Which.
-        turns: How many it has.
+        key: Its key.
+        turns: How many turns it has.
         is_over: Whether all of them ended before the time that was asked for.
     """
 
@@ -119,14 +119,14 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What went, or would: sessions, their turns, and memories that belonged to such a session alone."""
+    """How many sessions, turns and memories that belong to such a session alone were removed, or would be."""
 
     sessions: int = 0
     turns: int = 0
     memories: int = 0
 
     def __add__(self, other: Removed) -> Removed:
-        """Both together."""
+        """The sum of both."""
         return Removed(
             sessions=self.sessions + other.sessions,
             turns=self.turns + other.turns,
@@ -139,7 +139,7 @@ class SqlPruning:
 
     Args:
         engine: Made by ``make_engine``.
-        tenant: Whose; ``None``: everybody's.
+        tenant: Whose sessions; ``None``: those of all tenants.
     """
 
     def __init__(self, engine: Engine, tenant: str | None = None) -> None:
@@ -154,7 +154,7 @@ class SqlPruning:
         return read(self._reader, lambda connection: connection.execute(NOW).scalar_one())
 
     def page(self, before: float, after: Key = ("", "")) -> list[Session]:
-        """The next sessions in the order of their keys, over or not; none behind the last one."""
+        """The next sessions in the order of their keys, over or not; empty after the last one."""
         values = {"before": before, "after_tenant": after[0], "after_id": after[1]}
         rows = read(self._reader, lambda connection: connection.execute(self._page, values).all())
         return [Session(key=(row.tenant, row.id), turns=row.turns, is_over=row.is_over) for row in rows]
@@ -164,17 +164,18 @@ class SqlPruning:
         return read(self._reader, lambda connection: _remembered(connection, keys))
 
     def remove(self, keys: Sequence[Key], before: float) -> Removed:
-        """Remove those of these sessions that are over, the newest ``BATCH_TURNS`` of their turns at most.
+        """Remove those of these sessions that are over, or at most the newest ``BATCH_TURNS`` of their turns.
 
-        A session that loses its newest turns alone stands as it was before them. It is gone once this has removed none.
+        A session that loses only its newest turns is then as it was before them. The sessions are gone once a call
+        has removed fewer than ``BATCH_TURNS`` turns.
 
         Raises:
-            TransientError: The database did not answer. What was removed in this call is removed wholly or not at all.
+            TransientError: The database did not answer. The whole call took effect, or nothing of it.
         """
         return write(self._engine, lambda connection: removal(connection, keys, before))
 
     def remove_keys(self) -> int:
-        """Remove some of the idempotency keys that the gateway minds no more; returns how many."""
+        """Remove some of the idempotency keys that have expired; returns how many."""
         return write(self._engine, self._key_removal)
 
     def _key_removal(self, connection: Connection) -> Outcome[int]:
@@ -182,12 +183,12 @@ class SqlPruning:
         return Outcome(value=len(keys), writes=[(_FORGET_KEYS, [{"keys": keys}])] if keys else [])
 
     def remove_batches(self, before: float) -> None:
-        """Remove the batches of before a time that have no turn any more."""
+        """Remove the batches made before a time that have no turns left."""
         write(self._engine, lambda _: Outcome(value=None, writes=[(self._batches, [{"before": before}])]))
 
 
 def removal(connection: Connection, keys: Sequence[Key], before: float) -> Outcome[Removed]:
-    """What a removal writes once it holds its sessions; see :meth:`SqlPruning.remove`."""
+    """The writes of a removal, and what it removes; see :meth:`SqlPruning.remove`."""
     over = _over(connection, keys, before)
     ids = list(connection.execute(_NEWEST, {"keys": over}).scalars()) if over else []
     if len(ids) == BATCH_TURNS:  # there may be more
@@ -198,7 +199,7 @@ def removal(connection: Connection, keys: Sequence[Key], before: float) -> Outco
 
 
 def _over(connection: Connection, keys: Sequence[Key], before: float) -> list[Key]:
-    """Those that are over, held; whether they are is asked once they are."""
+    """Those of the sessions that are over, with their rows held; whether they are is checked once the rows are held."""
     held = [(row.tenant, row.id) for row in connection.execute(_HELD, {"keys": list(keys)})]
     if not held:
         return []

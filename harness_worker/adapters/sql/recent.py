@@ -1,6 +1,6 @@
-"""What this process's last commits left of their turns, so that who goes on from one need not read it again.
+"""The turns as this process's last commits left them, so that a caller who goes on need not read its turn again.
 
-It is no more than a guess: what is decided on it is committed only if the turn's row is still of that version.
+That is only a guess: a decision made on it is committed only if the turn's row still has that version.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ KEPT: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A turn as it stands, by what this process knows.
+    """A turn as it is now, as far as this process knows.
 
     Args:
         read: The turn, with the database's time.
-        at: The monotonic time at which it was that time.
-        asked: The monotonic time before the database was last asked for it.
+        at: The monotonic time that corresponds to the database's.
+        asked: The monotonic time just before the turn was last read from the database.
     """
 
     read: Read
@@ -33,7 +33,7 @@ class Seen:
 
 
 class Recent:
-    """What commits left, for ``FRESH_S``; of more than ``KEPT`` turns the oldest is forgotten.
+    """The turns that commits left, for ``FRESH_S``; when there are more than ``KEPT``, the oldest is forgotten.
 
     Args:
         clock: Monotonic seconds.
@@ -44,16 +44,16 @@ class Recent:
         self._left: dict[str, Seen] = {}
 
     def keep(self, seen: Seen) -> None:
-        """Remember what a commit left. Never raises, whatever other threads do meanwhile: the commit is made."""
+        """Remember a turn that a commit left. Never raises, whatever other threads do: the commit has been made."""
         for oldest in list(self._left)[: max(0, len(self._left) - KEPT + 1)]:
             self._left.pop(oldest, None)
         self._left[seen.read.snapshot.turn.id] = seen
 
     def take(self, turn_id: str) -> Seen | None:
-        """What a commit left of the turn, as it stands now, and forget it; ``None`` where that is too doubtful.
+        """The turn as a commit left it, brought up to the present, and forget it; ``None`` if that is too doubtful.
 
-        The database's time is counted on by this process's clock. It lags by what the database's answer took, so it
-        never overtakes the times of later commits.
+        This process's clock continues the database's time. The result lags by as long as the database's answer took,
+        so it is never ahead of the times of later commits.
         """
         seen, now = self._left.pop(turn_id, None), self.clock()
         if seen is None or now - seen.asked > FRESH_S:

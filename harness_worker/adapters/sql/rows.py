@@ -1,4 +1,4 @@
-"""Rows to values and values to columns, one function each."""
+"""Converts rows to values and values to columns, with one function for each."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def event_of(row: Sequence[Any]) -> Event:
 
 
 def past_of(turns: Sequence[Sequence[Any]], messages: Sequence[Sequence[Any]]) -> tuple[PastTurn, ...]:
-    """What ``sessions.PAST_TURNS`` and ``sessions.PAST_MESSAGES`` found, as turns."""
+    """The past turns in the rows of ``sessions.PAST_TURNS`` and ``sessions.PAST_MESSAGES``."""
     said: dict[int, list[Message]] = defaultdict(list)
     for number, *message in messages:
         said[number].append(message_of(message))
@@ -115,7 +115,7 @@ def _citation_of(record: Mapping[str, Any]) -> Citation:
 
 
 def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:
-    """The columns of a published agent; its budget is complete, for the gateway knows no defaults."""
+    """The columns of a published agent; its budget is complete, because the gateway knows no defaults."""
     return {
         "name": agent.name,
         "app": app,
@@ -127,7 +127,7 @@ def agent_row(app: str, agent: AgentSpec) -> dict[str, Any]:
 
 
 def columns_of(value: Turn | Call | Artifact | Memory, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """The named columns of a turn or a call, or all of them; an artifact's or a memory's fields."""
+    """The columns ``names`` of a value, or all its columns."""
     wanted = (field.name for field in fields(value)) if names is None else names
     return {name: _column(getattr(value, name)) for name in wanted}
 

@@ -1,4 +1,4 @@
-"""``ports.Scores`` on SQLite and Postgres: one short transaction a method."""
+"""``ports.Scores`` on SQLite and Postgres; each method is one short transaction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CHANGE: Final = update(scores).where(*_ONE)
 _DUE: Final = (
     select(*_KEY)
     .where(
-        # As a subquery the clock is read once, and Postgres can use the index.
+        # In a subquery, the clock is read only once, and Postgres can use the index.
         scores.c.due_at <= select(db_now()).scalar_subquery(),
         scores.c.judge.in_(bindparam("judges", expanding=True)),
     )

@@ -1,4 +1,4 @@
-"""The statements of the store, built once: SQLAlchemy compiles each once and caches it by identity of its parts."""
+"""The statements of the store, built once: SQLAlchemy compiles each once and caches it by the identity of its parts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from harness_worker.schema import (
 from harness_worker.wire import FINAL_STATUSES, Priority, TurnStatus
 
 LONGEST_PAUSE_S: Final[Mapping[Priority, float]] = {Priority.INTERACTIVE: 60.0, Priority.BATCH: 600.0}
-"""How rarely a turn is woken, as long as nobody has taken it."""
+"""The longest pause between two wake-ups of a turn that nobody has taken, in seconds."""
 
 NOW: Final = select(db_now())
 PING: Final = select(turns.c.id).limit(0)
@@ -80,16 +80,16 @@ _latest_step: Final = select(turns.c.step - literal_column("1")).where(turns.c.i
 SNAPSHOT_CALLS: Final = ALL_CALLS.where(
     or_(tool_calls.c.collected.is_(False), tool_calls.c.step == _latest_step.scalar_subquery())
 )
-"""The calls a rule may look at: those not collected yet, and all of the latest step."""
+"""The calls that a rule may look at: those not collected yet, and all of the latest step."""
 
-# Below, FOR NO KEY UPDATE. SQLite's compiler leaves locks out: it has none on rows and needs none, for its write
-# transactions run one at a time.
+# The locks below are FOR NO KEY UPDATE. For SQLite, the compiler leaves them out: it has no row locks and needs none,
+# because its write transactions run one at a time.
 LOCK_CALLS: Final = SNAPSHOT_CALLS.with_for_update(key_share=True)
 
-# The clock is read outside the locking part: beside it, it would be read before the wait for the lock.
+# The clock is read outside the part that locks: inside, it would be read before the wait for the lock.
 _locked: Final = ONE_TURN.with_for_update(key_share=True).cte("locked")
 LOCK_TURN: Final = select(*(_locked.c[name] for name in TURN_FIELDS), db_now())
-"""The turn's columns and then the database's time, read once the turn's row is locked."""
+"""The turn's columns, and then the database's time, read once the turn's row is locked."""
 
 _FINAL: Final = sorted(status.value for status in FINAL_STATUSES)
 _VISIT_KEY: Final = (turns.c.id, turns.c.owner, turns.c.fence)
@@ -97,14 +97,14 @@ HELD_TURNS: Final = select(*_VISIT_KEY).where(
     any_of(*_VISIT_KEY, rows="visits"),
     turns.c.status.not_in(_FINAL),
 )
-"""Those of the visits that hold their turns."""
+"""Those of the given visits that hold their turns."""
 
 _CALL_KEY: Final = (tool_calls.c.turn_id, tool_calls.c.step, tool_calls.c.position)
 _beating: Final = select(*_CALL_KEY).where(
-    # Not by attempt: a process runs one call at a time, and may have raised the attempt that its message named.
+    # Not by attempt: a process runs one call at a time, and may have increased the attempt named in its message.
     any_of(*_CALL_KEY, tool_calls.c.runner, rows="runs"),
     tool_calls.c.status == CallStatus.RUNNING.value,
-    tool_calls.c.lease_until > 0,  # a late beat does not bring back a process that is known to be dead
+    tool_calls.c.lease_until > 0,  # a late beat must not revive a process that is known to be dead
 )
 BEAT_CALLS: Final = (
     update(tool_calls)
@@ -118,9 +118,9 @@ LOSE_CALL: Final = CHANGE_CALL.where(
     tool_calls.c.runner == bindparam("this_runner"),
     tool_calls.c.status == CallStatus.RUNNING.value,
 ).values(lease_until=-db_now())
-"""Ends the lease of a running write: its process died now."""
+"""Ends the lease of a running write, whose process has died."""
 
-# As a subquery the clock is read once, and Postgres can use the index on wake_at.
+# In a subquery, the clock is read only once, and Postgres can use the index on wake_at.
 _now: Final = select(db_now()).scalar_subquery()
 _unheld: Final = or_(turns.c.owner.is_(None), turns.c.lease_until.is_(None), turns.c.lease_until < _now)
 DUE: Final = (
@@ -136,14 +136,14 @@ DUE: Final = (
 """Overdue turns, oldest first, without a lock."""
 
 LOCK_DUE: Final = DUE.with_for_update(key_share=True, skip_locked=True)
-"""Those that nobody has locked, locked."""
+"""The same, but locked, and without turns that somebody else has locked."""
 
 GIVE_BACK: Final = (
     update(turns)
     .where(turns.c.id == bindparam("this_turn"), turns.c.wake_at > _now, _unheld)
     .values(wake_at=bindparam("since"))
 )
-"""Lets a turn that was pushed on be overdue again, unless somebody looks at it meanwhile."""
+"""Makes a turn overdue again after ``PUSH_DUE``, unless somebody is looking at it."""
 
 
 def _seconds(value: float) -> ColumnElement[float]:
@@ -161,10 +161,10 @@ PUSH_DUE: Final = (
     .where(turns.c.id.in_(bindparam("ids", expanding=True)))
     .values(wake_at=db_now() + case((turns.c.status == TurnStatus.QUEUED, _doubled_s), else_=_backoff_s))
 )
-"""Leaves turns alone for a while.
+"""Puts off the next look at turns.
 
-The message of one that waits for a worker may be lost, or lie in a long queue, which must not be filled with copies: it
-is sent again when the turn is twice as old.
+The message of a turn that waits for a worker may be lost, or it may be in a long queue, which must not be filled with
+copies. So it is sent again only when the turn is twice as old.
 """
 
 _held: Final = HELD_TURNS.with_only_columns(turns.c.id).with_for_update(key_share=True, skip_locked=True)
@@ -178,5 +178,5 @@ BEAT_TURNS: Final = (
 
 
 def add_artifact(dialect: str) -> Insert:
-    """Adds an artifact, on ``sqlite`` or ``postgresql``; does nothing if there is one of that id."""
+    """The statement that adds an artifact, on ``sqlite`` or ``postgresql``; it does nothing if the id exists."""
     return insert_for(dialect, artifacts).on_conflict_do_nothing(index_elements=["id"])

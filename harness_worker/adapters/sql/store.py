@@ -1,4 +1,4 @@
-"""The store: one write transaction a method, events sent once it is committed."""
+"""The store: each method that writes is one transaction, and its events are sent once it is committed."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Decided(Generic[T]):
     """A decision that stands.
 
     Args:
-        result: What the caller learns; ``None`` if there is no such turn.
-        events: What to send.
-        is_committed: Whether it wrote anything, which proves that the turn was what it was decided on.
+        result: The result for the caller; ``None`` if there is no such turn.
+        events: The events to send.
+        is_committed: Whether it wrote anything, which proves that the turn was still as the decision assumed.
     """
 
     result: T | None
@@ -77,11 +77,11 @@ class SqlTurnStore:
 
     Args:
         engine: Made by ``make_engine``.
-        events: Gets the events of each commit, after it.
-        beats: The engine of the heartbeats, with timeouts of its own; without one they use ``engine``.
+        events: Gets the events of each commit, once it is made.
+        beats: The engine for heartbeats, with timeouts of its own; ``None``: they use ``engine``.
         artifact_ttl_s: How long artifacts are kept, in seconds.
         tenant_turns: How many turns of one tenant may run at a time; ``None``: any number.
-        unlocked_tries: How often a turn is decided on without a lock, on Postgres, before it is locked.
+        unlocked_tries: How many times, on Postgres, a decision is tried without a lock before the turn is locked.
     """
 
     def __init__(
@@ -107,14 +107,15 @@ class SqlTurnStore:
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool = False) -> T | None:
         """Let ``decide`` say what becomes of the turn, write that in one commit, then send its events.
 
-        On Postgres the turn is not locked as long as few are at it (ADR 14); ``decide`` may be asked several times.
+        On Postgres the turn is not locked as long as few processes work on it (ADR 14); ``decide`` may be called
+        several times.
         """
         decided = self._unlocked(turn_id, decide, follows=follows) or self._locked(turn_id, decide)
         self._send(decided.events)
         return decided.result
 
     def _unlocked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool) -> Decided[T] | None:
-        """``None`` if somebody else was quicker each time, or the database has no such way."""
+        """``None`` if another process was faster each time, or the database cannot decide without a lock."""
 
         def work(connection: Connection) -> Decided[T] | None:
             taken = self._recent.take(turn_id)
@@ -140,9 +141,9 @@ class SqlTurnStore:
         return Seen(read=found, at=self._recent.clock(), asked=asked)
 
     def _timed(self, connection: Connection, seen: Seen) -> Seen | None:
-        """What was seen, with the database's time, read anew if a call runs.
+        """The turn as seen, with the database's time read again if a call runs; ``None`` if heartbeats are needed.
 
-        The time that this process counts on lags, and would date the call's end before its body returned.
+        The time that this process's clock continues lags, and could put the call's end before its body returned.
         """
         snapshot = seen.read.snapshot
         if not any(call.status is CallStatus.RUNNING for call in snapshot.calls):
@@ -155,7 +156,7 @@ class SqlTurnStore:
     def _decided(
         self, connection: Connection, seen: Seen, decide: Callable[[Snapshot], Decision[T]]
     ) -> Decided[T] | None:
-        """``None`` if the turn is no longer what was seen; what is not committed is as old as that."""
+        """Decide on the turn as seen, and commit; ``None`` if it has changed. A decision without changes is as old."""
         snapshot = seen.read.snapshot
         decision = decide(snapshot)
         changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
@@ -181,11 +182,11 @@ class SqlTurnStore:
         return write(self._engine, work)
 
     def insert_turn(self, turn: Turn) -> None:
-        """Add a queued turn with its user message and ``turn.queued``; nothing if it is there already."""
+        """Add a queued turn with its user message and ``turn.queued``; does nothing if it exists already."""
         self._send(write(self._engine, lambda connection: _queue(connection, turn)))
 
     def load(self, turn_id: str) -> LoadedTurn | None:
-        """The turn as it stands; no lock."""
+        """The turn as it is now, read without a lock."""
         return read(self._reader, lambda connection: _load(connection, turn_id))
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
@@ -199,29 +200,29 @@ class SqlTurnStore:
         return tuple(map(event_of, rows))
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
-        """The earlier turns of the session and those that it was forked with, from the last one with ``carried`` on."""
+        """The earlier turns of the session, and those it was forked with, from the last one with ``carried`` on."""
         values = {**_session_of(turn), "before_number": turn.number}
         wanted = [sessions.PAST_TURNS, sessions.PAST_MESSAGES]
         turns, messages = read(self._reader, lambda connection: fetch(connection, wanted, values))
         return past_of(turns, messages)
 
     def next_of_session(self, turn: Turn) -> WaitingTurn | None:
-        """The next turn of the same session that has not ended."""
+        """The next unfinished turn of the same session."""
         values = {**_session_of(turn), "after_number": turn.number}
         (rows,) = read(self._reader, lambda connection: fetch(connection, [sessions.NEXT], values))
         return WaitingTurn(*rows[0]) if rows else None
 
     def next_of_tenant(self, turn: Turn) -> list[WaitingTurn]:
-        """The waiting turns of the same tenant that are next; none where any number may run."""
+        """The waiting turns of the same tenant that are next; empty if any number may run."""
         if self._tenant_turns is None:
             return []
         found = read(self._reader, lambda connection: fetch(connection, WAITING, {"of_tenant": turn.tenant}))
         return [WaitingTurn(*row) for row in chain.from_iterable(found)][:WOKEN]
 
     def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
-        """Prolong the leases of visits that still hold their turns, none past its ``visit_deadline``.
+        """Prolong the leases of visits that still hold their turns, but not beyond their ``visit_deadline``.
 
-        Returns those that shall give up.
+        Returns the visits that must give up.
         """
         if not visits:
             return frozenset()
@@ -237,7 +238,7 @@ class SqlTurnStore:
         return write(self._beats, work)
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
-        """Prolong the leases of running writes; locked rows are left alone (locked is not lost)."""
+        """Prolong the leases of running writes; locked rows are skipped, because locked does not mean lost."""
         if not runs:
             return
         named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
@@ -245,9 +246,9 @@ class SqlTurnStore:
         write(self._beats, _just(BEAT_CALLS, values), is_patient=False)
 
     def lose_call(self, run: RunningCall) -> str | None:
-        """End the lease of a running write whose process is known to be dead; returns the priority of its turn.
+        """End the lease of a running write whose process is known to be dead; returns its turn's priority.
 
-        As impatient as a heartbeat: a worker's main thread waits, and the lease ends by itself.
+        It is as impatient as a heartbeat: a worker's main thread waits for it, and the lease also ends by itself.
         """
         step, position = _step_and_position(run)
         key = {"this_turn": run.turn_id, "this_step": step, "this_position": position}
@@ -260,18 +261,18 @@ class SqlTurnStore:
         return write(self._beats, work, is_patient=False)
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
-        """Turns that somebody must look at and nobody does, oldest first."""
+        """Turns that are due for a look and that nobody looks at, oldest first; their next look is put off."""
         if read(self._reader, lambda connection: connection.execute(DUE, {"most": 1}).first()) is None:
             return []
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
 
     def give_back(self, taken: Sequence[OverdueTurn]) -> None:
-        """Let turns of ``overdue`` be overdue again, since they were; those that somebody looks at are left alone."""
+        """Make turns from ``overdue`` overdue again, for as long as they were; turns being looked at are left alone."""
         rows = [{"this_turn": turn.id, "since": turn.since} for turn in sorted(taken)]
         write(self._engine, lambda _: Outcome(value=None, writes=[(GIVE_BACK, rows)] if rows else []))
 
     def ping(self) -> None:
-        """Read nothing, to learn whether the database answers and has its tables."""
+        """Query no rows, to learn whether the database answers and has its tables."""
         read(self._reader, lambda connection: connection.execute(PING))
 
     def _snapshot(self, connection: Connection, turn_id: str) -> Snapshot | None:
@@ -283,7 +284,7 @@ class SqlTurnStore:
         return self._placed(connection, snapshot)
 
     def _placed(self, connection: Connection, snapshot: Snapshot) -> Snapshot:
-        """With what else it has to know: whether the turn must wait for others, and the turns that its calls are."""
+        """The snapshot, completed by whether the turn must wait for others, and by the turns of its calls."""
         turn = snapshot.turn
         if turn.waits:
             snapshot = replace(snapshot, is_behind=_is_behind(connection, turn))

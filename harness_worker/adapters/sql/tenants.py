@@ -1,4 +1,4 @@
-"""The SQL of a tenant's share: how many of its turns run, and which of them is the next to."""
+"""The SQL of a tenant's share: how many of its turns run, and which are next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness_worker.sessions import FOLLOWS_UNFINISHED
 from harness_worker.wire import Priority, TurnStatus
 
 WOKEN: Final = 2
-"""Turns that are woken where one made room: two ends at once may choose the same one, and each leaves room."""
+"""How many turns are woken when one makes room: two that end at once may choose the same turn, but each leaves room."""
 
 _OPEN: Final = (turns.c.tenant == bindparam("of_tenant"), turns.c.finished_at.is_(None))
 
@@ -25,9 +25,9 @@ RUNNING: Final = (
         turns.c.parked_at.is_(None),
     )
 )
-"""How many turns of a tenant run; a turn that is another's call is a part of that one.
+"""How many turns of a tenant run; a turn that is a call of another counts as part of that one.
 
-One all of whose calls wait for people holds no place, as one that waits for a person itself.
+A turn whose calls all wait for people does not count, just as one that itself waits for a person.
 """
 
 WAITING: Final = tuple(
@@ -43,4 +43,4 @@ WAITING: Final = tuple(
     .limit(literal_column(str(WOKEN)))
     for priority in Priority
 )
-"""By priority, the oldest turns of a tenant that wait and are behind no other of their session, as (id, priority)."""
+"""For each priority, the oldest waiting turns of a tenant that are next in their sessions, as (id, priority)."""

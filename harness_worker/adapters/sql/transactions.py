@@ -1,4 +1,4 @@
-"""Runs one transaction: repeats what failed before its commit, never what failed in it."""
+"""Runs a transaction, and repeats it if it failed before its commit, but never if it failed during the commit."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., Any])
 
 RETRIES = 5
-"""After the first try; the first of them is at once."""
+"""How many tries follow the first one; the first of them comes at once."""
 
 LONGEST_S = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Generic[T]):
-    """What a transaction leads to: the value for its caller, and what it writes."""
+    """The result of a transaction: the value for its caller, and what it writes."""
 
     value: T
     writes: Sequence[Write]
 
 
 def write(engine: Engine, work: Callable[[Connection], Outcome[T]], *, is_patient: bool = True) -> T:
-    """Run ``work``, then execute the writes it asks for, all in one round trip where that can be, and commit.
+    """Run ``work``, then execute the writes that it returns, if possible in one round trip, and commit.
 
-    All of it is repeated, with a short growing pause, after a deadlock, a lock that was not given, or a dead
-    connection; without ``is_patient`` once, at once. An exception that ``work`` raises rolls back and propagates.
+    All of it is repeated, with a short growing pause, after a deadlock, a lock that was not granted, or a dead
+    connection; without ``is_patient`` only once, at once. An exception that ``work`` raises rolls back and propagates.
 
     Raises:
         TransientError: The database did not answer. If that happened during the commit, it may have been made:
-            who repeats the work must find out from what it reads.
+            a caller that repeats the work must find out from what it reads.
     """
     return _repeated(engine, _commit, work, is_patient=is_patient)
 
@@ -57,10 +57,10 @@ def read(reader: Engine, work: Callable[[Connection], T]) -> T:
 
 @contextmanager
 def committing(engine: Engine) -> Generator[None]:
-    """Within the context a commit is made: when the database is lost in it, nobody knows whether it was.
+    """A context in which a commit is made: if the database is lost meanwhile, nobody knows whether it was.
 
     Raises:
-        TransientError: It was lost.
+        TransientError: The database was lost.
     """
     try:
         yield
@@ -107,12 +107,12 @@ def _commit(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
                     transaction.commit()
                 is_made = True
         except DBAPIError:
-            if not is_made:  # else the connection was lost after the database had said yes: that stands
+            if not is_made:  # else the connection was lost after the commit was confirmed, which stands
                 raise
         return outcome.value
 
 
 def _was_refused(error: DBAPIError) -> bool:
-    """Whether the database itself said that it did not commit: a pipelined write failed, or the commit's checks."""
+    """Whether the database itself said that it did not commit: a pipelined write or a check at commit failed."""
     answered = getattr(error.orig, "sqlstate", None) is not None
     return answered and not is_gone(error.orig) and (is_stale(error.orig) or not error.connection_invalidated)
