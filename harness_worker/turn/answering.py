@@ -1,4 +1,4 @@
-"""A person's word within the calling process: a function asked about each call that waits for approval."""
+"""Approvals within the calling process: a function is asked about each call that waits for a person."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from harness_worker.turn.results import RequiredAction, required_action
 log = logging.getLogger(__name__)
 
 Approver: TypeAlias = Callable[[RequiredAction], bool | str | Mapping[str, Any]]
-"""Given ``{call_id, tool, arguments, expires_at}``: ``True`` runs the call, a mapping runs it with those arguments
-instead; ``False`` denies it, and so does a text, which is the reason that the model reads."""
+"""Given ``{call_id, tool, arguments, expires_at}``, returns ``True`` to run the call, a mapping to run it with those
+arguments instead, ``False`` to deny it, or a text to deny it with that reason, which the model reads."""
 
 NOBODY = "nobody is there to approve"
 
 
 def nobody(_action: RequiredAction) -> str:
-    """Denies every call."""
+    """Deny every call."""
     return NOBODY
 
 
 def answer_all(store: TurnStore, turn_id: str, approve: Approver) -> bool:
-    """Ask about every call of the turn that waits; whether there were any."""
+    """Ask about every waiting call of the turn, and return whether there were any."""
     loaded = store.load(turn_id)
     asked = waiting(loaded.calls) if loaded is not None else ()
     for call in asked:
-        store.transact(turn_id, partial(answer, call_id=call.call_id, said=_said(approve, call)))
+        store.transact(turn_id, partial(answer, call_id=call.call_id, said=_answer_of(approve, call)))
     return bool(asked)
 
 
-def _said(approve: Approver, call: Call) -> Answer:
+def _answer_of(approve: Approver, call: Call) -> Answer:
     try:
         verdict = approve(required_action(call))
         if isinstance(verdict, Mapping):

@@ -1,4 +1,4 @@
-"""Finding an artifact's text for the tool that reads it back."""
+"""Finding an artifact's text for the tool that reads artifacts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactFetch:
-    """Gives the texts of artifacts, each only to its own session.
+    """Finds the texts of artifacts, each only for its own session.
 
     Args:
-        artifacts: Knows whose they are.
-        blobs: Has their bytes.
+        artifacts: Knows the sessions of artifacts.
+        blobs: Stores their bytes.
     """
 
     artifacts: Artifacts
     blobs: BlobStore
 
     def __call__(self, artifact_id: str, context: RunContext) -> str | None:
-        """The whole text; ``None`` if the session has no such artifact, or no more.
+        """The whole text; ``None`` if the session has no such artifact, or no longer has it.
 
         Raises:
             ToolTransientError: The journal or the store did not answer.

@@ -1,4 +1,4 @@
-"""Removing artifacts whose time is over: once a minute, beside the reconciler."""
+"""Removing expired artifacts, once a minute, beside the reconciler."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BATCH = 100
 
 
 class ArtifactSweep:
-    """Removes bytes first, then rows: what fails between is found again. Sweeping twice at once harms nothing.
+    """Removes bytes first, then rows, so that what fails in between is found again. Two sweeps at once do no harm.
 
     Args:
         artifacts: Knows what has expired.
-        blobs: Has the bytes.
+        blobs: Stores the bytes.
         clock: This process's monotonic time.
     """
 
@@ -32,15 +32,15 @@ class ArtifactSweep:
         self._thread: threading.Thread | None = None
 
     def __call__(self) -> None:
-        """Sweep, if it is time, on a thread of its own: a blob store that hangs must not keep anybody waiting."""
+        """Sweep, if it is time, on a separate thread, so that a hanging blob store does not block the caller."""
         if self._clock.monotonic() < self._next_s or (self._thread is not None and self._thread.is_alive()):
             return
         self._next_s = self._clock.monotonic() + EVERY_S
-        self._thread = threading.Thread(target=self._sweep_or_say, name="artifact-sweep", daemon=True)
+        self._thread = threading.Thread(target=self._sweep_or_log, name="artifact-sweep", daemon=True)
         self._thread.start()
 
     def sweep(self) -> int:
-        """Remove all whose time is over; returns how many went. What stays keeps no other from being looked at."""
+        """Remove expired artifacts and return how many were removed. One that cannot be does not hold up the others."""
         return sum(map(self._sweep_batch, self._batches()))
 
     def _batches(self) -> Generator[list[ExpiredArtifact]]:
@@ -59,17 +59,17 @@ class ArtifactSweep:
             self._artifacts.forget(gone)
         return len(gone)
 
-    def _sweep_or_say(self) -> None:
+    def _sweep_or_log(self) -> None:
         try:
             self.sweep()
         except HarnessError as error:
             log.warning("could not look for artifacts whose time is over: %s", error)
 
     def _refusal(self, url: str) -> HarnessError | None:
-        """Why the bytes are still there, but may be removed another time."""
+        """Delete the bytes; return why that failed if it may succeed another time."""
         try:
             self._blobs.delete(url)
-        except PermanentError as error:  # nobody would ever remove it
+        except PermanentError as error:  # another try would fail, too
             log.warning("artifact at %s given up, its bytes may stay: %s", url, error)
         except HarnessError as error:
             return error

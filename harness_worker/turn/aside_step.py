@@ -1,4 +1,4 @@
-"""Asking the model beside a turn's steps, so that something always comes of it."""
+"""Asking the model for an aside, which always has a result."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from harness_worker.turn.model_step import ModelStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsideStep:
-    """Reflects, or sums up the history.
+    """Asks for a reflection or for a summary of the history.
 
     Args:
         model_step: Builds requests and calls the model.
         agent: The turn's agent.
-        turn: The turn, which its coordinator holds.
-        stop: Tells the coordinator to give up.
+        turn: The turn, which this visit holds.
+        stop: Tells the visit to give up.
         clock: This process's monotonic time.
     """
 
@@ -46,11 +46,11 @@ class AsideStep:
     clock: Clock
 
     def ask(self, prompt: Prompt, kind: RequestKind, *, remaining_s: float) -> Aside:
-        """What came of it; why nothing did, if so.
+        """The aside's result, which says why if there is no usable answer.
 
         Args:
-            prompt: What the turn's next step would be sent with.
-            kind: What is asked for.
+            prompt: The prompt of the turn's next step, as it would be sent now.
+            kind: The kind of aside.
             remaining_s: What is left of the turn's time, in seconds.
 
         Raises:
@@ -63,7 +63,7 @@ class AsideStep:
         return compaction(prompt, self.turn, answer, self._after(prompt, answer))
 
     def _answer(self, prompt: Prompt, kind: RequestKind, remaining_s: float) -> AsideAnswer:
-        """The model's, which leaves the step the time that it needs."""
+        """The model's answer, given early enough to leave the step the time that it needs."""
         asked = instead(prompt, self.turn, kind, self.agent)
         most_s = remaining_s - floor_of(self.turn, MODEL_FLOOR_S)
         try:
@@ -75,7 +75,7 @@ class AsideStep:
         return heard(text_of(reply.content), reply.stop_reason, reply.usage, kind)
 
     def _reply(self, asked: Prompt, most_s: float) -> ModelReply:
-        """To all of it; to the beginnings of long results, if what shall be summed up is too long to be read."""
+        """The model's reply to the whole history or, if a summary is wanted of too long a one, to shortened results."""
         began = self.clock.monotonic()
         try:
             return self.model_step.ask(self.turn, self.agent, asked, remaining_s=most_s, stop=self.stop)

@@ -1,4 +1,4 @@
-"""Asking the model for a turn's next step, or for something beside it, and committing what comes of that."""
+"""Asking the model for a turn's next step, or for an aside before it, and committing the answer."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Asking:
 
     Args:
         model_step: Builds requests and calls the model.
-        finalizer: Knows what an answer cites.
+        finalizer: Finds what an answer cites.
         clock: This process's monotonic time.
         deciding: Commits what the visit decides.
         visit: The visit.
-        turn: The turn as the visit left it by its last commit.
+        turn: The turn as the visit's last commit left it.
         agent: The turn's agent.
         stop: Tells the visit to give up.
     """
@@ -49,7 +49,7 @@ class Asking:
     stop: StopSignal
 
     def ask(self) -> Next | None:
-        """Ask for what is due; returns what the turn does next, or ``None`` if somebody else drives it now.
+        """Ask for what is due; return what the turn does next, or ``None`` if another visit drives it now.
 
         Raises:
             TransientError: The store did not answer.
@@ -83,10 +83,10 @@ class Asking:
         return replace(said, citations=self.finalizer.citations(self.turn, said.text, prompt))
 
     def _sum_up_refused(self, prompt: Prompt) -> Next | None:
-        """Ask for a summary of a prompt that was refused as too long, in the same visit, which gets the time for it."""
+        """Ask for a summary of a prompt that was refused as too long, in the same visit, which is prolonged for it."""
         try:
             self.model_step.prolong_visit(self.turn)
-        except Stopped:  # somebody else drives the turn now
+        except Stopped:  # another visit drives the turn now
             return None
         return self._ask_aside(prompt, RequestKind.COMPACTION)
 
@@ -101,5 +101,5 @@ class Asking:
         return self.deciding.commit(partial(commit_aside, visit=self.visit, aside=aside))
 
     def _remaining_s(self) -> float:
-        """What is left of the turn's time, in seconds; all that the visit did since it asked for the turn counts."""
+        """What is left of the turn's time, in seconds, counted from when the visit asked for the turn."""
         return self.turn.deadline_at - self.visit.now - (self.clock.monotonic() - self.visit.asked)

@@ -45,22 +45,22 @@ INTERNAL_MESSAGE = "the harness failed to drive this turn; the worker's log tell
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinator:
-    """Drives turns; holds nothing of any of them.
+    """Drives turns; keeps no state of any turn.
 
     Args:
         store: The journal.
         gate: The arbiter of reads.
         dispatcher: Sends work.
         model_step: Asks the model.
-        agents: What this process serves, by name.
-        holding: Keeps a visit's lease alive within its context, which yields what tells the visit to give up.
-        new_owner: Makes a name that no other visit has.
+        agents: The agents that this process serves, by name.
+        holding: Keeps a visit's lease alive within its context, and yields the signal for the visit to give up.
+        new_owner: Makes a name for a visit that no other visit has.
         timing: The protocol's times.
         finalizer: Ends turns.
-        threshold_chars: The longest reason with which a hook denies a call, in characters.
+        threshold_chars: The longest reason for which a hook may deny a call, in characters.
         hooks: Calls the agents' hooks.
         clock: This process's monotonic time.
-        artifact_reader: The tool that calls may be of beside the agent's own.
+        artifact_reader: A tool that may be called besides the agent's own.
     """
 
     store: TurnStore
@@ -80,17 +80,17 @@ class Coordinator:
     def advance(self, turn_id: str, *, was_told: bool = False) -> None:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.
 
-        Never raises, unless the turn cannot be read or claimed: what goes wrong later leaves it to the next look, or
-        ends it as failed. A lack of memory, files or space is no bug: it leaves the turn to the next look.
+        Raises only if the turn cannot be read or claimed. If something goes wrong later, the turn is left to the next
+        look or ends as failed. A lack of memory, files or space is not a bug, and leaves the turn to the next look.
 
         Args:
-            turn_id: Which turn.
+            turn_id: The turn's id.
             was_told: This look was triggered by a stop command, so it must not broadcast another.
 
         Raises:
-            TransientError: The store did not answer, or there was too little of something; nobody has looked.
-            ConfigError: The database has not the tables of this version.
-            Exception: A bug of ours, met by the claim itself: a row that cannot be read stays for a newer worker.
+            TransientError: The store did not answer, or the system was short of something; the turn was not looked at.
+            ConfigError: The database lacks the tables of this version.
+            Exception: A bug of ours in the claim itself. A row that cannot be read is left for a newer worker.
         """
         opened = self._open(turn_id)
         if isinstance(opened, Held) and opened.stop and not was_told:
@@ -108,14 +108,14 @@ class Coordinator:
                 opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
         except (TransientError, ConfigError):
             raise
-        except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
+        except Exception:  # the task boundary: a bug of ours ends the turn instead of repeating for ever
             log.exception("visit of turn %s could not open", turn_id)
             self._fail_unopened(turn_id)
             return None
         return replace(opened, visit=replace(opened.visit, asked=asked)) if isinstance(opened, Opened) else opened
 
     def _fail_unopened(self, turn_id: str) -> None:
-        """End the turn under a claim without anything besides. What cannot even be read stays: a newer worker may."""
+        """End the turn under a bare claim. A turn that cannot even be read stays: a newer worker may read it."""
         visit = self.store.transact(turn_id, partial(claim, owner=self.new_owner(), timing=self.timing))
         if isinstance(visit, Visit):
             with self.holding(visit):
@@ -128,7 +128,7 @@ class Coordinator:
         except TransientError as error:
             log.warning("visit of turn %s put off: %s", visit.turn.id, error)
             self._put_off(visit)
-        except Exception:  # the task boundary: what could not be sent is sent by the next look
+        except Exception:  # the task boundary: the next look sends what could not be sent
             log.exception("visit of turn %s did not follow its own decision", visit.turn.id)
 
     def _next_or_failed(self, opened: Opened, stop: StopSignal) -> Finished | Dispatch | None:
@@ -138,27 +138,27 @@ class Coordinator:
                 return self._next(visit, opened.after, stop)
         except TransientError:
             raise
-        except Exception:  # the task boundary: a bug of ours ends the turn, it does not repeat for ever
+        except Exception:  # the task boundary: a bug of ours ends the turn instead of repeating for ever
             log.exception("visit of turn %s failed", visit.turn.id)
             return self._failed(visit)
 
     def _failed(self, visit: Visit) -> Finished | None:
-        """End the turn as failed; SQL alone can say what becomes of calls that are no reads."""
+        """End the turn as failed; for calls that are not reads, SQL alone decides the outcome."""
         reports = self._last_reports(visit) if open_reads(visit.calls) else NO_REPORTS
         failed = partial(give_up, reason=StopReason.INTERNAL, message=INTERNAL_MESSAGE, reports=reports)
         return self._decide(visit, failed)
 
     def _last_reports(self, visit: Visit) -> Mapping[str, ReadReport]:
-        """What the open reads came to, as far as the gate can say; it accepts none of them from then on."""
+        """The reports of the open reads, as far as the gate can give them; it accepts no results from then on."""
         reports = NO_REPORTS
         try:
             with scarcity_is_transient():
-                self.gate.raise_fence(visit.turn.id, visit.turn.fence)  # else it would tell nothing
+                self.gate.raise_fence(visit.turn.id, visit.turn.fence)  # else it would report nothing
                 reports = self._reports(visit, stop=True)
         except TransientError:
             raise
-        except Exception:  # the task boundary: what cannot be read is perhaps what failed
-            log.exception("reads of turn %s are told as not run", visit.turn.id)
+        except Exception:  # the task boundary: the failure may have been in reading these very reports
+            log.exception("reads of turn %s are reported as not run", visit.turn.id)
         self.gate.close(visit.turn.id, visit.turn.fence)
         return reports
 
@@ -187,7 +187,7 @@ class Coordinator:
         return self._decide(visit, partial(collect, visit=visit, reports=reports, edits=edits))
 
     def _reports(self, visit: Visit, *, stop: bool) -> Mapping[str, ReadReport]:
-        """What the gate knows of the visit's open reads, by call id."""
+        """The gate's reports of the visit's open reads, by call id."""
         reads = [ReadAttempt.of(call) for call in open_reads(visit.calls)]
         settled = self.gate.settle(visit.turn.id, visit.turn.fence, reads, close=stop) if reads else []
         return {each.call_id: ReadReport.of(each) for each in settled}
@@ -212,7 +212,7 @@ class Coordinator:
         return asking.ask()
 
     def _adopted(self, visit: Visit, turn: Turn) -> Turn | None:
-        """The fork with what its copied steps mean; ``None``: somebody else drives it now, or it is over."""
+        """The fork, with the effects of its copied steps; ``None`` if another visit drives it now or it has ended."""
         loaded = self.store.load(turn.id)
         return None if loaded is None else self._decide(visit, partial(adopt_past, calls=loaded.calls))
 
@@ -231,12 +231,12 @@ class Coordinator:
         return self._decide(visit, partial(go_on_asked, visit=visit, answered=answered))
 
     def _keeping_apart(self, visit: Visit, calls: Sequence[Call]) -> Visit:
-        """The visit, knowing which of its calls may not run together, whatever their waves say."""
+        """The visit, with the calls marked that may not run together, whatever their waves say."""
         agent = self.agents.get(visit.turn.agent)
         return replace(visit, apart=reads_apart(calls, None if agent is None else self._with_every_tool(agent)))
 
     def _with_every_tool(self, agent: AgentSpec) -> AgentSpec:
-        """The agent with every tool that its calls may be of."""
+        """The agent with every tool that it may call."""
         return replace(agent, tools=every_tool(agent, self.artifact_reader))
 
     def _tools_of(self, name: str) -> tuple[ToolSpec, ...] | None:
@@ -277,7 +277,7 @@ class Coordinator:
         return () if agent is None else agent.hooks
 
     def _put_off(self, visit: Visit) -> None:
-        """Let go of the turn so that somebody may try again soon; failing that, the lease runs out."""
+        """Release the turn, to be looked at again soon; if that fails, its lease will expire."""
 
         def let_go(snapshot: Snapshot) -> Decision[None]:
             later = snapshot.now + self.timing.look_s

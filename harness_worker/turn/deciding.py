@@ -1,4 +1,4 @@
-"""Committing what a visit decides, which counts as long as the visit holds its turn."""
+"""Committing what a visit decides, which is possible only as long as the visit holds its turn."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Deciding:
     visit: Visit
 
     def commit(self, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
-        """Commit what the rule decides; ``None``: somebody else drives the turn now, or it is over."""
+        """Commit what the rule decides; ``None`` if another visit drives the turn now, or it has ended."""
 
         def decided(snapshot: Snapshot) -> Decision[T]:
             return with_warnings(rule(snapshot), now=snapshot.now)
@@ -51,7 +51,7 @@ class Deciding:
         return self.commit(partial(give_up, reason=reason, message=message, cause=cause))
 
     def close_idle_gate(self) -> None:
-        """No call is open: a gate that does not answer must not cost what the model said, which is paid for."""
+        """Close a gate without open calls; if it does not answer, the reply, which is paid for, is kept anyway."""
         turn = self.visit.turn
         try:
             self.gate.close(turn.id, turn.fence)

@@ -1,4 +1,4 @@
-"""A model's text on its way to those who watch, a few times a second instead of a word at a time."""
+"""Sends a model's text to watchers a few times a second, instead of word by word."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Hint = Callable[[str, HintType, Mapping[str, Any]], None]
 
 
 class Deltas:
-    """Gathers pieces of text and sends them on as ``model.delta`` hints ``{step, attempt, start, text}``.
+    """Gathers pieces of text and sends them as ``model.delta`` hints ``{step, attempt, start, text}``.
 
-    The first piece goes at once; after it no more often than every 50 ms, unless 200 characters came. A hint's
-    ``attempt`` is above the last one's when the step was asked again: then its text starts anew. ``start`` is how many
-    characters of the attempt come before: where a hint was lost, it shows.
+    The first piece is sent at once; then hints follow at most every 50 ms, or once there are 200 characters. A hint
+    with a higher ``attempt`` than the last one means that the step was asked again and its text starts again.
+    ``start`` is the number of the attempt's characters before this hint, which shows whether a hint was lost.
 
     Args:
-        hint: Where hints go.
-        clock: For the batches.
-        turn_id: Whose text it is.
-        step: Of which step.
-        attempt: Counts the tries of the step from 1.
+        hint: Sends a hint.
+        clock: Times the batches.
+        turn_id: The turn's id.
+        step: The step of the text.
+        attempt: The number of this try of the step, from 1.
     """
 
     def __init__(self, hint: Hint, clock: Clock, *, turn_id: str, step: int, attempt: int) -> None:
@@ -49,7 +49,7 @@ class Deltas:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is there."""
+        """Send the pieces gathered so far."""
         if not self._pieces:
             return
         text = "".join(self._pieces)

@@ -1,4 +1,4 @@
-"""Arguments that a person gave for a call, checked like a model's; and which reads may no longer share their wave."""
+"""Checks arguments that a person edited, as a model's are checked, and finds reads that may not share their wave."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from harness_worker.turn.planner import want_of
 
 
 def check_edits(calls: Sequence[Call], agent: AgentSpec | None) -> Mapping[str, Edit] | None:
-    """What becomes of the arguments that persons gave, by call id.
+    """Check the edited arguments of answers, by call id.
 
     Returns:
-        ``None`` if there are some and the agent, whose tools would check them, is not served here.
+        ``None`` if there are some, but the agent whose tools would check them is not served here.
     """
     given = edited(calls)
     if not given:
@@ -30,11 +30,12 @@ def check_edits(calls: Sequence[Call], agent: AgentSpec | None) -> Mapping[str, 
 
 
 def reads_apart(calls: Sequence[Call], agent: AgentSpec | None) -> frozenset[str]:
-    """The reads that may not run beside those before them in their wave: hooks or persons gave one other arguments.
+    """The reads that may not run beside earlier ones of their wave, because a hook or a person changed arguments.
 
     Args:
-        calls: The calls of the turn as they are to run.
-        agent: Whose tools tell what a call touches; without it each of a wave with a person's arguments runs alone.
+        calls: The calls of the turn as they will be run.
+        agent: The agent whose tools say what a call touches. Without it, the reads of a wave with edited arguments run
+            one by one.
     """
     reads = [call for call in calls if call.is_read and call.status is CallStatus.PLANNED]
     waves = {(call.step, call.wave) for call in reads if agent is not None or _is_edited(call)}

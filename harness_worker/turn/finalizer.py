@@ -1,8 +1,8 @@
-"""What ends a turn beside its rule, each part guarded: citations, four seals and three notices.
+"""What happens at a turn's end besides its rule, each part guarded: citations, four seals and three notices.
 
-None can keep a turn from its end. Citations come before the commit that ends the turn; the seals, which must not be
-lost, are part of it (``core/sealing.py``); usage, judges and the end are reported after it.
-docs/reference/decisions.md says where each of the nine steps of a turn's end is.
+None of them can keep a turn from ending. Citations are found before the commit that ends the turn; the seals, which
+must not be lost, are part of it (``core/sealing.py``); usage, judges and the end are reported after it.
+docs/reference/decisions.md says where each of the nine steps of a turn's end takes place.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ T = TypeVar("T")
 
 
 class Finalizer:
-    """Ends turns; holds nothing of any of them.
+    """Ends turns; keeps no state of any turn.
 
     Args:
-        agents: What this process serves, by name.
+        agents: The agents that this process serves, by name.
         store: The journal.
         hooks: Calls the agents' hooks.
-        dispatcher: Sends judges.
-        on_failure: Given each step that failed, by name; threads may call it at the same time.
-        seals: The steps of the commit.
-        trace: Told of each turn that is over; never waits, never raises.
+        dispatcher: Sends judges' messages.
+        on_failure: Called with the name of each step that failed; several threads may call it at once.
+        trace: Called with the id of each ended turn; never waits, never raises.
+        seals: The steps that are part of the commit, by name.
     """
 
     def __init__(  # noqa: PLR0913 - what an end needs
@@ -59,7 +59,7 @@ class Finalizer:
         self._trace = trace
 
     def sealing(self, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[Snapshot], Decision[T]]:
-        """The rule, with the steps of the commit where it ends the turn; any other decision is left as it is."""
+        """The rule, with the seals added to a decision that ends the turn; other decisions are not changed."""
 
         def sealed(snapshot: Snapshot) -> Decision[T]:
             decision = rule(snapshot)
@@ -68,11 +68,11 @@ class Finalizer:
         return sealed
 
     def citations(self, turn: Turn, text: str, prompt: Prompt) -> tuple[Citation, ...]:
-        """What a reply cites of what the model was given; nothing if that cannot be told."""
+        """The sources that a reply cites of those that the model was given; none if finding them fails."""
         return self._guarded("citations", turn, partial(cite, text, prompt.carried.sources, prompt.messages), ())
 
     def follow(self, turn: Turn) -> None:
-        """Tell of a turn whose end is committed. Never raises; a turn that nobody wants to hear of costs nothing."""
+        """Report a turn whose end is committed. Never raises; costs nothing if there is nobody to report to."""
         self._trace(turn.id)
         agent = self._agents.get(turn.agent)
         if agent is None or not (agent.hooks or agent.judges or agent.memory_model):
@@ -86,7 +86,7 @@ class Finalizer:
         self._guarded("turn_end", ended, partial(tell_end, self._hooks, agent.hooks, ended), None)
 
     def _send_judges(self, ended: Turn, agent: AgentSpec) -> None:
-        """The commit has said in its rows that they are due; this is only sooner."""
+        """Send the judges now; they would be found later anyway, because the commit made their scores due."""
         for judge in judges_of(ended, agent):
             self._dispatcher.judge(ended.id, judge)
 

@@ -1,4 +1,4 @@
-"""Loading what a turn's first model call needs beside its history: memory and context pack, at the same time."""
+"""Loading what a turn's first model call needs besides its history: memory and context pack, at the same time."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DOCUMENTS: Final = 4
-"""Passages that are given with the user's words."""
+"""How many passages are given with the user's words."""
 
 MOST_MEMORIES: Final = 500
 TICK_S: Final = 0.05
-"""How soon a stop is noticed."""
+"""How soon a stop is noticed, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathering:
-    """Loads what agents remember and what their vaults have.
+    """Loads what agents remember and documents from their vaults.
 
     Args:
-        memories: What is remembered.
+        memories: The store of memories.
         vaults: Documents, by agent.
         retriever: Finds what fits the user's words.
-        clock: For the time it may take.
+        clock: Times the loading.
         timeout_s: How long a part may take, in seconds, before the turn goes on without it.
     """
 
@@ -50,13 +50,13 @@ class Gathering:
     timeout_s: float
 
     def gather(self, turn: Turn, agent: AgentSpec, *, remaining_s: float, stop: StopSignal) -> Gathered:
-        """What there is for the turn. Never raises: a part that fails, or takes too long, is left out and named.
+        """Load what there is for the turn. Never raises: a part that fails or takes too long is left out and named.
 
         Args:
             turn: The turn, before its first model call.
-            agent: Whose it is.
+            agent: The turn's agent.
             remaining_s: What is left of the turn's time, in seconds.
-            stop: Set when the turn shall be given up at once.
+            stop: Set when the turn must be given up at once.
         """
         vault = self.vaults.get(agent.name)
         if vault is None and not agent.memory:
@@ -85,7 +85,7 @@ class Gathering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackFinder:
-    """Finds for the tool ``get_context_pack`` what the vault of the call's agent has.
+    """Searches the vault of a call's agent, for the tool ``get_context_pack``.
 
     Args:
         vaults: Documents, by agent.
@@ -94,11 +94,11 @@ class PackFinder:
     vaults: Mapping[str, Vault]
 
     def __call__(self, query: str, limit: int, context: RunContext) -> ContextPack:
-        """At most ``limit`` documents.
+        """Find at most ``limit`` documents.
 
         Raises:
             ToolTransientError: The vault cannot be read now.
-            ToolError: The agent has none.
+            ToolError: The agent has no vault.
         """
         vault = self.vaults.get(context.agent)
         if vault is None:
@@ -112,19 +112,19 @@ class PackFinder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recalled:
-    """What of the memories is shown."""
+    """The memories that the model is given."""
 
     facts: tuple[str, ...] = ()
     preferences: tuple[str, ...] = ()
 
 
 class _Part(Generic[T]):
-    """A loader under way on a thread of its own, which nobody waits for when it takes too long.
+    """A loader under way on a separate thread, which is not waited for if it takes too long.
 
     Args:
-        name: What it loads.
+        name: What is loaded.
         load: Loads it; ``None`` if there is nothing to load.
-        otherwise: What there is if that fails.
+        otherwise: The value if loading fails.
     """
 
     def __init__(self, name: str, load: Callable[[], T] | None, otherwise: T) -> None:
@@ -136,11 +136,11 @@ class _Part(Generic[T]):
         else:
             try:
                 threading.Thread(target=self._run, args=(load,), name=name, daemon=True).start()
-            except RuntimeError as error:  # the system gives no thread
+            except RuntimeError as error:  # the system refuses a thread
                 self.future.set_exception(error)
 
     def outcome(self) -> tuple[T, str]:
-        """What was loaded by now, and why it was not, if so."""
+        """The loaded value, or the other one together with the reason why loading failed."""
         if not self.future.done():
             return self._otherwise, f"{self._name}: it took too long"
         error = self.future.exception()
@@ -151,5 +151,5 @@ class _Part(Generic[T]):
     def _run(self, load: Callable[[], T]) -> None:
         try:
             self.future.set_result(load())
-        except BaseException as error:  # noqa: BLE001 - never raises: a turn goes on without what cannot be loaded
+        except BaseException as error:  # noqa: BLE001 - never raises: the turn goes on without this part
             self.future.set_exception(error)

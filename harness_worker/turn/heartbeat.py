@@ -1,4 +1,4 @@
-"""Saying "still alive": for the visits of this process, hearing whether they are to give up, and for running calls."""
+"""Heartbeats of this process's visits, which also learn whether to give up, and of its running calls."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from harness_worker.threads.rounds import Rounds
 log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 0.1
-"""The pause after a heartbeat of calls that failed; doubled each time: leases run on, and forks go between."""
+"""The pause after a failed heartbeat of calls, in seconds, doubled each time: leases go on to expire, and forks need a
+gap between heartbeats."""
 
 
 class VisitHeartbeat(Rounds):
-    """Prolongs the leases of the visits under way, from one thread and all at once.
+    """Prolongs the leases of all visits under way at once, from one thread.
 
-    A cancel whose message was lost is heard by it, and so is a visit told that holds its turn no longer.
+    This also reveals a cancel whose message was lost, and tells a visit that no longer holds its turn to give up.
 
     Args:
-        store: Where the leases are.
-        every_s: Seconds between two beats.
-        ttl_s: Seconds that a beat is good for.
+        store: The journal, which has the leases.
+        every_s: Seconds between two heartbeats.
+        ttl_s: How long a heartbeat prolongs a lease, in seconds.
     """
 
     def __init__(self, store: TurnStore, *, every_s: float, ttl_s: float) -> None:
@@ -40,28 +41,28 @@ class VisitHeartbeat(Rounds):
 
     @contextmanager
     def holding(self, visit: Visit) -> Generator[threading.Event]:
-        """Beat for ``visit`` within the context; yields what :meth:`stop_turn` sets, or a beat."""
-        told = threading.Event()
+        """Send heartbeats for ``visit`` within the context; yields an event, set when the visit must give up."""
+        stop = threading.Event()
         with self._lock:
-            self._held[visit.owner] = (visit, told)
+            self._held[visit.owner] = (visit, stop)
         try:
-            yield told
+            yield stop
         finally:
             with self._lock:
                 self._held.pop(visit.owner, None)
 
     def stop_turn(self, turn_id: str) -> None:
-        """Tell this process's visits of a turn to give up what they wait for."""
+        """Tell this process's visits of a turn to give up whatever they are waiting for."""
         with self._lock:
             held = tuple(self._held.values())
-        for visit, told in held:
+        for visit, stop in held:
             if visit.turn.id == turn_id:
-                told.set()
+                stop.set()
 
     def _round(self) -> None:
         with self._lock:
             held = tuple(self._held.values())
-        visits = {HeldTurn(visit.turn.id, visit.owner, visit.turn.fence): told for visit, told in held}
+        visits = {HeldTurn(visit.turn.id, visit.owner, visit.turn.fence): stop for visit, stop in held}
         try:
             for given_up in self._store.beat_turns(tuple(visits), self._ttl_s):
                 visits[given_up].set()
@@ -70,15 +71,15 @@ class VisitHeartbeat(Rounds):
 
 
 class CallHeartbeat(Rounds):
-    """Prolongs what the calls under way hold, from one thread: nothing the main thread waits for keeps it from that.
+    """Prolongs what the calls under way hold, from its own thread, so that nothing the main thread waits for delays it.
 
-    It lives in a process that forks, and a child that is forked in the midst of a round would find locks shut that
-    nobody opens any more. So forks wait for the round under way, and rounds for forks.
+    It is in a process that forks, and a child forked in the middle of a round would inherit locks that nobody ever
+    releases. So forks wait for a round under way, and rounds for forks.
 
     Args:
         what: What is prolonged, for the log.
-        beat: Prolongs it once.
-        every_s: Seconds between two beats.
+        beat: Sends one heartbeat.
+        every_s: Seconds between two heartbeats.
     """
 
     def __init__(self, what: str, beat: Callable[[], None], *, every_s: float) -> None:
@@ -88,7 +89,7 @@ class CallHeartbeat(Rounds):
         self._under_way = threading.Lock()
 
     def start(self) -> None:
-        """Begin; the first beat comes after the time between two."""
+        """Start the thread; the first heartbeat comes after one interval."""
         lock = self._under_way
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
         super().start()

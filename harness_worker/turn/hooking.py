@@ -1,4 +1,4 @@
-"""Calling an application's hooks: each guarded, in the order in which they are declared. Nothing here raises."""
+"""Calling an application's hooks, each guarded, in the order of their declaration. Nothing here raises."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class HookCaller:
     """Calls hooks; what they raise is logged, counted and swallowed.
 
     Args:
-        on_failure: Given the point of each failure; threads may call it at the same time.
+        on_failure: Called with the point of each failure; several threads may call it at once.
     """
 
     def __init__(self, on_failure: Callable[[str], None]) -> None:
         self._on_failure = on_failure
 
     def tell(self, hooks: Iterable[Hooks], point: str, event: HookEvent) -> None:
-        """Call every hook at a point that asks for no answer."""
+        """Call every hook at a point that expects no answer."""
         for hook in hooks:
             if overrides(hook, point):
                 self.ask(hook, point, event)
 
     def ask(self, hook: Hooks, point: str, event: HookEvent) -> Any:  # noqa: ANN401 - whatever the author's code says
-        """What one hook says; ``None`` if it raises."""
+        """Call one hook and return its answer; ``None`` if it raises."""
         answer = attempt(lambda: getattr(hook, point)(event))
         if isinstance(answer, Raised):
             self.failed(hook, point, event, repr(answer.error))
@@ -48,26 +48,26 @@ class HookCaller:
         return answer
 
     def failed(self, hook: Hooks, point: str, event: HookEvent, what: str, *, so: str = "is ignored") -> None:
-        """Log and count a hook that did not do its part; ``so`` says what follows."""
+        """Log and count a hook that failed; ``so`` says with what consequence."""
         self._on_failure(point)
         name = f"{type(hook).__name__}.{point}"
         log.warning("hook %s failed in turn %s and %s: %s", name, event.turn_id, so, what)
 
 
-def whose(turn: Turn) -> dict[str, str]:
-    """The fields of every event of a turn."""
+def turn_fields(turn: Turn) -> dict[str, str]:
+    """The fields that all events of a turn have."""
     return {"turn_id": turn.id, "session_id": turn.session_id, "tenant": turn.tenant, "agent": turn.agent}
 
 
 def tell_start(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
-    """Say that a turn begins."""
-    caller.tell(hooks, "on_turn_start", TurnStart(**whose(turn), input=turn.input, metadata=turn.metadata))
+    """Tell hooks that a turn starts."""
+    caller.tell(hooks, "on_turn_start", TurnStart(**turn_fields(turn), input=turn.input, metadata=turn.metadata))
 
 
 def tell_used(
     caller: HookCaller, hooks: Iterable[Hooks], ticket: Ticket, outcome: ToolOutcome, *, attempt: int
 ) -> None:
-    """Say what became of a call that ran."""
+    """Tell hooks the outcome of a call that ran."""
     used = PostToolUse(
         turn_id=ticket.turn_id,
         session_id=ticket.session_id,
@@ -83,14 +83,14 @@ def tell_used(
 
 
 def tell_usage(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
-    """Say what an ended turn used."""
-    caller.tell(hooks, "on_usage", UsageReport(**whose(turn), used=turn.used, budget=turn.budget))
+    """Tell hooks what an ended turn used."""
+    caller.tell(hooks, "on_usage", UsageReport(**turn_fields(turn), used=turn.used, budget=turn.budget))
 
 
 def tell_end(caller: HookCaller, hooks: Iterable[Hooks], turn: Turn) -> None:
-    """Say that a turn is over."""
+    """Tell hooks that a turn has ended."""
     over = TurnEnd(
-        **whose(turn),
+        **turn_fields(turn),
         status=turn.status,
         stop_reason=turn.stop_reason,
         output_text=turn.output_text,

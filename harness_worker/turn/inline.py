@@ -1,7 +1,7 @@
-"""The same engine without a broker: the work of one turn, and of those that it asks for, on threads of this process.
+"""The same engine without a broker: a turn, and the turns that it asks for, run on threads of this process.
 
-For notebooks and tests. A tool that outlives its time cannot be killed here: its thread is left alone and its result
-is dropped.
+It is for notebooks and tests. A tool that exceeds its time cannot be killed here: its thread is left alone, and its
+result is dropped.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from harness_worker.wire import child_turn_id
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""The longest this waits without looking at the turn."""
+"""The longest time without a look at the turn, in seconds."""
 
 PAST_DEADLINE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _UnderWay:
-    """A call under way on a thread, and when its time is over by the monotonic clock."""
+    """A call under way on a thread, and when its time is over, by the monotonic clock."""
 
     job: Job
     until_s: float
@@ -45,7 +45,7 @@ class _UnderWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """What a turn is driven with; a running call is believed alive for ``lease_ttl_s`` seconds without a beat."""
+    """What drives a turn; a running call counts as alive for ``lease_ttl_s`` seconds without a heartbeat."""
 
     coordinator: Coordinator
     runner: CallRunner
@@ -55,12 +55,13 @@ class Drive:
 
 
 class InlineDispatcher:
-    """Implements ``ports.Dispatcher`` for one turn and those that it asks for, each on a thread of its own.
+    """Implements ``ports.Dispatcher`` for one turn and those that it asks for, which have threads of their own.
 
     Args:
         clock: This process's monotonic time.
         approve: Asked about each call that needs approval.
-        left_behind: Earlier turns of the session whose process is gone and whose time is over: nobody else ends them.
+        left_behind: Finds earlier turns of the session whose process is gone and whose time is over, and which nobody
+            else would end.
     """
 
     def __init__(self, clock: Clock, approve: Approver, left_behind: Callable[[], Sequence[str]]) -> None:
@@ -69,7 +70,7 @@ class InlineDispatcher:
         self._approve = approve
         self._left_behind = left_behind
         self._wakes: defaultdict[str, queue.SimpleQueue[None]] = defaultdict(queue.SimpleQueue)
-        self._drivers: dict[str, threading.Thread] = {}  # of those turns that a turn asked for
+        self._drivers: dict[str, threading.Thread] = {}  # of turns that another turn asked for
         self._person = threading.Lock()
         self._under_way: dict[str, _UnderWay] = {}
         self._lock = threading.Lock()
@@ -77,7 +78,7 @@ class InlineDispatcher:
         self._drive: Drive | None = None
 
     def drive(self, turn_id: str, drive: Drive) -> None:
-        """Work the turn until it is over, and so are those that it asked for.
+        """Drive the turn until it and those that it asked for have ended.
 
         Raises:
             TransientError: The journal has not answered for a while.
@@ -88,12 +89,12 @@ class InlineDispatcher:
             alive[0].join()
 
     def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:  # noqa: ARG002 - the port's
-        """See ``ports.Dispatcher.advance``; a turn that is not driven here has a driver of its own."""
+        """See ``ports.Dispatcher.advance``; wakes the turn's driver."""
         self._wakes_of(turn_id).put(None)
         return True
 
     def _start_aside(self, turn_id: str, drive: Drive) -> None:
-        """Have a thread drive a turn that another asked for, unless one does."""
+        """Start a thread that drives a turn that another turn asked for, unless there is one."""
         with self._lock:
             driver = self._drivers.get(turn_id)
             if driver is None or not driver.is_alive():
@@ -124,11 +125,11 @@ class InlineDispatcher:
     def _work_aside(self, turn_id: str, drive: Drive) -> None:
         try:
             self._work(turn_id, drive)
-        except Exception:  # the thread's boundary: whoever asked for this turn starts another thread
+        except Exception:  # the thread's boundary: the turn that asked for this one starts another thread
             log.exception("turn %s, which another asked for, is left where it is for now", turn_id)
 
     def _approved(self, action: RequiredAction) -> bool | str | Mapping[str, Any]:
-        """What the person says; one question at a time, whoever's turn it is."""
+        """The person's answer; only one question is asked at a time, across all turns."""
         with self._person:
             return self._approve(action)
 
@@ -156,10 +157,10 @@ class InlineDispatcher:
         self._spawn(links)
 
     def judge(self, turn_id: str, judge: str) -> None:
-        """See ``ports.Dispatcher.judge``: here they judge when they are asked for."""
+        """See ``ports.Dispatcher.judge``; does nothing, because scores are computed here when they are asked for."""
 
     def stop(self, turn_id: str) -> None:
-        """See ``ports.Dispatcher.stop``: a thread cannot be stopped; what comes late is dropped."""
+        """See ``ports.Dispatcher.stop``; does nothing: a thread cannot be stopped, and late results are dropped."""
 
     def _spawn(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name="inline-tool", daemon=True).start()
@@ -185,7 +186,7 @@ class InlineDispatcher:
                 self._under_way.pop(job.runner, None)
 
     def _wait(self, turn_id: str) -> None:
-        """Return when somebody nudges it, when a call's time is over, or after a while."""
+        """Wait until the turn is woken or a call's time is over, but no longer than ``LOOK_S``."""
         now = self._clock.monotonic()
         with self._lock:
             ends = [each.until_s - now for each in self._under_way.values()]
@@ -196,7 +197,7 @@ class InlineDispatcher:
             return
 
     def _beat(self, drive: Drive) -> None:
-        """Past its time, a call without a beat is lost. The lease of a write, a day, needs none before."""
+        """Send heartbeats for reads, and for writes past their time; before, a write's lease of a day needs none."""
         now = self._clock.monotonic()
         with self._lock:
             under_way = tuple(self._under_way.values())
@@ -205,7 +206,7 @@ class InlineDispatcher:
         drive.store.beat_calls(late, drive.lease_ttl_s)
 
     def _is_over(self, turn_id: str, drive: Drive) -> bool:
-        """Whether the turn is over; while it is not, each turn that it asked for has a driver."""
+        """Whether the turn has ended; if not, make sure that each turn that it asked for has a driver."""
         loaded = drive.store.load(turn_id)
         if loaded is None or loaded.turn.status.is_final:
             return True

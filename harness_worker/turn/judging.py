@@ -1,6 +1,6 @@
-"""The scores and the memory extraction of a turn that is over, one task of the batch queue each.
+"""Scores and memories of a turn that has ended, each made by its own task of the batch queue.
 
-And the look for those tasks that were lost.
+Also the search for such tasks that were lost.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ T = TypeVar("T")
 
 BATCH: Final = 100
 RESEND_S: Final = 30.0
-"""How long after a message was sent again the next one is, if nobody began to judge."""
+"""How long after a message was sent again another one follows, in seconds, if nobody has begun to judge."""
 
 DEFAULT_SCRIPT: Final = "default"
 MOST_KNOWN: Final = 50
-"""So many memories a model is told that it need not find again."""
+"""The maximum number of known memories that a model is shown, so as not to find them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """Has judges score turns, and models extract memories of them; holds nothing of any turn.
+    """Has judges score turns, and models extract memories from them; keeps no state of any turn.
 
     Args:
         store: The journal.
-        scores: Which scores are due, and where they go.
-        judges: What this process serves, by name.
+        scores: Knows which scores are due, and stores them.
+        judges: The judges that this process serves, by name.
         models: Clients by the prefix of the model's name.
-        agents: Those that this process serves, by name: some have a model that finds what is worth remembering.
-        memories: What is remembered already.
-        clock: For the time that a model and its retries may take.
-        overdue: Which calls of judges have not returned in time; of one that has several, no more are started.
+        agents: The agents that this process serves, by name; some have a model that looks for memories.
+        memories: The memories so far.
+        clock: Times models and their retries.
+        overdue: Counts a judge's calls that have not returned in time; with too many of them, no more are started.
     """
 
     store: TurnStore
@@ -81,21 +81,21 @@ class Judging:
 
     @property
     def duties(self) -> frozenset[str]:
-        """What this process can be asked for: its judges, and to find memories."""
+        """What this process can be asked for: its judges, by name, and :data:`~harness_worker.wire.MEMORY`."""
         remembers = any(agent.memory_model is not None for agent in self.agents.values())
         return frozenset((*self.judges, MEMORY)) if remembers else frozenset(self.judges)
 
     def judge(self, turn_id: str, name: str) -> None:
-        """Have one judge score one turn, if that is due and it is not being scored. Safe to call any number of times.
+        """Have one judge score one turn, if the score is due and not under way. Safe to call any number of times.
 
-        What a judge raises is no score: it is asked again later, and at last its error is written instead.
+        A judge that raises is asked again later, and after the last attempt its error is stored instead of a score.
 
         Args:
-            turn_id: The turn.
-            name: The judge, or :data:`~harness_worker.wire.MEMORY` for what is worth remembering of the turn.
+            turn_id: The turn's id.
+            name: The judge's name, or :data:`~harness_worker.wire.MEMORY` to look for memories.
 
         Raises:
-            TransientError: The journal did not answer; somebody looks again.
+            TransientError: The journal did not answer; the score is found to be due again later.
         """
         duty = self._duty(turn_id, name)
         if duty is None:
@@ -109,7 +109,7 @@ class Judging:
         match author_code.attempt(duty.work):
             case Raised(error=error):
                 log.warning("judge %s failed on turn %s (attempt %d): %r", name, turn_id, attempt, error)
-                said = partial(miss, attempt=attempt, why=_told(error), wished_s=wished_s(error))
+                said = partial(miss, attempt=attempt, why=_reason_of(error), wished_s=wished_s(error))
             case (score, found):
                 said = partial(give, attempt=attempt, score=score)
         if not self.scores.change(turn_id, name, said, found):
@@ -127,7 +127,7 @@ class Judging:
         return _Duty(timeout_s=TIMEOUT_S, work=lambda: (None, self._remembered(turn, model)))
 
     def _lapse(self, turn_id: str, name: str) -> None:
-        """All that serve any agent's memories look for those of every agent; a judge is missed by its own alone."""
+        """Give up an old search for memories not served here; judges are only looked for where they are served."""
         loaded = self.store.load(turn_id) if name == MEMORY else None
         if loaded is not None and loaded.turn.finished_at is not None:
             self.scores.change(turn_id, name, partial(lapse, ended_at=loaded.turn.finished_at))
@@ -144,17 +144,17 @@ class Judging:
         case = case_of(turn.input, _evidence(turn, calls), turn.output_text)
         request = _request(turn, spec.model or "", system_of(spec.criterion), case, spec.timeout_s)
         script = f"{turn.metadata.get('script', DEFAULT_SCRIPT)}/{spec.name}"
-        return verdict_of(self._said(replace(request, metadata={**turn.metadata, "script": script})))
+        return verdict_of(self._answer_of(replace(request, metadata={**turn.metadata, "script": script})))
 
     def _remembered(self, turn: Turn, model: str) -> Remembered:
-        """Of the user's own words alone: what tools and documents say could plant memories."""
+        """Look for memories in the user's words only, because tools and documents could plant memories."""
         known = self.memories.recall(turn.tenant, scope_of(turn), MOST_KNOWN)
         request = _request(turn, model, memory_prompt.SYSTEM, memory_prompt.case_of(turn.input, known), TIMEOUT_S)
-        said = self._said(replace(request, kind=RequestKind.MEMORY))
+        said = self._answer_of(replace(request, kind=RequestKind.MEMORY))
         return Remembered(turn=turn, memories=memory_prompt.memories_told(said))
 
-    def _said(self, request: ModelRequest) -> str:
-        """What the model says, asked again while its provider fails in passing, as far as the request's time goes."""
+    def _answer_of(self, request: ModelRequest) -> str:
+        """The model's answer; retried within the request's time if its provider fails in passing."""
         client = client_for(self.models, request.model)
         until = self.clock.monotonic() + request.timeout_s
 
@@ -174,11 +174,11 @@ class Judging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Duty:
-    """What somebody has to say of one turn: a score, or what is worth remembering.
+    """What is due for one turn: a score, or its memories.
 
     Args:
-        timeout_s: How long that may take, in seconds.
-        work: Says it.
+        timeout_s: How long it may take, in seconds.
+        work: Computes it.
     """
 
     timeout_s: float
@@ -187,12 +187,12 @@ class _Duty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeLook:
-    """Looks for scores that are overdue, beside the reconciler: their messages or their judges were lost.
+    """Looks, beside the reconciler, for overdue scores, whose messages or judges were lost.
 
     Args:
-        scores: Knows what is due.
-        dispatcher: Sends the judges again.
-        duties: Those that this process serves.
+        scores: Knows which scores are due.
+        dispatcher: Sends judges' messages again.
+        duties: What this process can be asked for.
     """
 
     scores: Scores
@@ -200,7 +200,7 @@ class JudgeLook:
     duties: frozenset[str]
 
     def __call__(self) -> None:
-        """Send what is overdue once.
+        """Send a message for each overdue score.
 
         Raises:
             TransientError: The journal did not answer.
@@ -212,7 +212,7 @@ class JudgeLook:
 
 
 def _evidence(turn: Turn, calls: tuple[Call, ...]) -> list[str]:
-    """What the answer could rest on: the context that the turn was sent with, and what its calls returned."""
+    """What the answer could rest on: the context that the model was given, and the results of successful calls."""
     context = turn.preparation.context if turn.preparation is not None else ()
     outcomes = [call.outcome for call in calls if call.outcome is not None]
     return [*context, *(content_of(outcome) for outcome in outcomes if not is_error(outcome))]
@@ -232,6 +232,6 @@ def _request(turn: Turn, model: str, system: str, case: str, timeout_s: float) -
     )
 
 
-def _told(error: BaseException) -> str:
-    """Why there is no score, for everybody who may read the turn."""
+def _reason_of(error: BaseException) -> str:
+    """Why there is no score, in words for everybody who may read the turn."""
     return str(error) if isinstance(error, HarnessError) else describe(error)

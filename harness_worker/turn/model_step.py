@@ -1,4 +1,4 @@
-"""Asking the model once, with retries that nobody sees."""
+"""Asking the model for one reply, with retries that stay invisible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from harness_worker.errors import ModelError, OutOfTime, Stopped, TransientError
 from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, StopSignal, TurnStore, ignore
 from harness_worker.turn.deltas import Deltas, Hint
 from harness_worker.turn.gathering import Gathering
-from harness_worker.turn.hooking import HookCaller, whose
+from harness_worker.turn.hooking import HookCaller, turn_fields
 from harness_worker.turn.retrying import retrying
 from harness_worker.turn.tool_selector import ToolSelector
 
@@ -40,14 +40,14 @@ class ModelStep:
     """Builds the request from the journal and calls the model of the agent.
 
     Args:
-        store: Where the history is.
+        store: The journal, which has the history.
         models: Clients by the prefix of the model's name: ``"scripted"`` serves ``"scripted:FILE"``; ``""`` the rest.
-        clock: For backoff and the deadline.
-        timeout_s: The longest a single call may take, in seconds.
-        hint: Shows the text to those who watch, while it is said.
+        clock: Times the backoff and the deadline.
+        timeout_s: The longest that a single call may take, in seconds.
+        hint: Shows watchers the text while the model says it.
         hooks: Calls the agents' hooks.
-        artifact_reader: The tool offered to a session that has an artifact.
-        gathering: Loads what agents remember and know; ``None`` where none of them does.
+        artifact_reader: The tool that is offered to a session with artifacts.
+        gathering: Loads memories and documents; ``None`` if no agent has any.
         selector: Chooses among the tools of agents that have many.
     """
 
@@ -62,7 +62,7 @@ class ModelStep:
     selector: ToolSelector | None = None
 
     def prepare(self, turn: Turn, agent: AgentSpec, *, remaining_s: float, stop: StopSignal) -> Prompt:
-        """The turn's next model call, from the journal; the first one with what there is to know for it.
+        """Build the turn's next prompt from the journal; the first one includes memories and documents.
 
         Raises:
             TransientError: The store did not answer.
@@ -77,20 +77,20 @@ class ModelStep:
         return prepare(turn, agent, past=past, own=own, artifact_reader=reader, gathered=gathered, selected=selected)
 
     def _selected(self, turn: Turn, agent: AgentSpec, past: Sequence[PastTurn]) -> tuple[str, ...]:
-        """The tools that the session is offered; none are named for an agent that offers all of its own."""
+        """The names of the tools that the session is offered; empty for an agent that offers all of its tools."""
         if self.selector is None or not selects(agent):
             return ()
         return kept(agent, known_preparation(turn, past)) or self.selector.choose(agent, turn.input)
 
     def ask(self, turn: Turn, agent: AgentSpec, prompt: Prompt, *, remaining_s: float, stop: StopSignal) -> ModelReply:
-        """One reply; only those who watch a step are shown its text meanwhile.
+        """Get one reply; the text of a step, but not of an aside, is shown to watchers meanwhile.
 
         Raises:
             OutOfTime: The turn's time ended first.
             TransientError: The provider kept failing.
-            ModelError: It refused, or failed for good.
-            ScriptExhausted: A script has no such step.
-            Stopped: ``stop`` was set, or somebody else drives the turn now.
+            ModelError: The provider refused, or failed for good.
+            ScriptExhausted: The script has no such step.
+            Stopped: ``stop`` was set, or another visit drives the turn now.
         """
         client = client_for(self.models, agent.model)
         deadline = self.clock.monotonic() + remaining_s
@@ -130,12 +130,12 @@ class ModelStep:
         if not hooks:
             return deltas.take
 
-        def told(text: str) -> None:
+        def on_text(text: str) -> None:
             deltas.take(text)
-            chunk = StreamChunk(**whose(turn), step=turn.step, attempt=attempt, text=text)
+            chunk = StreamChunk(**turn_fields(turn), step=turn.step, attempt=attempt, text=text)
             self.hooks.tell(hooks, "on_stream_chunk", chunk)
 
-        return told
+        return on_text
 
     def _left_s(self, deadline: float) -> float:
         left_s = deadline - self.clock.monotonic()
@@ -152,10 +152,10 @@ class ModelStep:
         return retrying(nap)
 
     def prolong_visit(self, turn: Turn, *, pause_s: float = 0.0) -> None:
-        """Make the visit last for the pause and another call: to be called before each call but the visit's first.
+        """Make the visit last for the pause and another call; to be called before each call except the first.
 
         Raises:
-            Stopped: The visit holds the turn no longer.
+            Stopped: The visit no longer holds the turn.
         """
         visit_s = pause_s + self.timeout_s + MODEL_SLACK_S
         try:
@@ -168,15 +168,15 @@ class ModelStep:
 
 
 def _has_past(turn: Turn) -> bool:
-    """Whether earlier turns matter to the turn: there are some, and it has no summary of its own in their place."""
+    """Whether earlier turns matter: there are some, and the turn has no summary of its own that replaces them."""
     return turn.carried is None and (turn.number > 1 or turn.forked_from is not None)
 
 
 def client_for(models: Mapping[str, ModelClient], model: str) -> ModelClient:
-    """The client of a model, from those by prefix.
+    """The client that serves a model, chosen by the prefix of the model's name.
 
     Raises:
-        ModelError: There is none.
+        ModelError: No client serves it.
     """
     prefix = model.partition(":")[0] if ":" in model else ""
     client = models.get(prefix) or models.get("")

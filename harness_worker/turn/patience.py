@@ -1,4 +1,4 @@
-"""Asking again who does not answer, where no other process would."""
+"""Retrying a service that does not answer, where no other process would."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Asks again, after pauses each of which is twice the one before, while there is no answer.
+    """Retries while there is no answer, with a pause that doubles each time.
 
     Args:
-        clock: For the pauses.
-        tries: How often it asks at most.
+        clock: Times the pauses.
+        tries: The maximum number of tries.
         first_s: The first pause, in seconds.
-        longest_s: The longest, in seconds.
+        longest_s: The longest pause, in seconds.
     """
 
     clock: Clock
@@ -38,10 +38,10 @@ class Patience:
     longest_s: float
 
     def __call__(self, ask: Callable[[], T], what: str) -> T:
-        """What ``ask`` returns; ``what`` names it in the log.
+        """Return what ``ask`` does; ``what`` names it in the log.
 
         Raises:
-            TransientError: Nobody answered for as long as this lasts.
+            TransientError: There was no answer to the last try.
         """
 
         def tell(state: RetryCallState) -> None:
@@ -59,7 +59,7 @@ class Patience:
         return retrying(ask)
 
     def or_give_up(self, ask: Callable[[], T], what: str) -> T | None:
-        """The same, but ``None`` if nobody answered."""
+        """The same, but return ``None`` if there was no answer."""
         try:
             return self(ask, what)
         except TransientError as error:
@@ -68,10 +68,10 @@ class Patience:
 
 
 def hand_in_patience(clock: Clock) -> Patience:
-    """A tool process's once a body may have run: seven seconds, for the result is late soon and others wait for it."""
+    """For a tool process once a body may have run: seven seconds, because a result is soon late, and others wait."""
     return Patience(clock=clock, tries=HAND_IN_TRIES, first_s=0.05, longest_s=2.0)
 
 
 def look_patience(clock: Clock) -> Patience:
-    """That of who drives a turn which nobody else looks at: half a minute."""
+    """For the driver of a turn that nobody else looks at: half a minute."""
     return Patience(clock=clock, tries=LOOK_TRIES, first_s=LOOK_AGAIN_S, longest_s=LOOK_AGAIN_S)

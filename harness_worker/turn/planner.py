@@ -1,4 +1,4 @@
-"""From what a model said to planned calls: lookup, validation, waves."""
+"""From a model's reply to planned calls: lookup, validation, waves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness_worker.wire import DEFAULT_TOOL_QUEUE, Approval
 
 
 def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec, prompt: Prompt) -> Said:
-    """The reply to a prompt, with its calls planned as the turn's next step; what it cites is not looked for."""
+    """The reply to a prompt, with its calls planned as the turn's next step; citations are not looked for."""
     content: tuple[dict[str, Any], ...] = tuple(clean_json(block) for block in reply.content)
     blocks = [block for block in content if block.get("type") == "tool_use"]
     return Said(
@@ -35,14 +35,14 @@ def said_by(reply: ModelReply, turn: Turn, agent: AgentSpec, prompt: Prompt) -> 
 
 
 def plan_calls(blocks: Sequence[Mapping[str, Any]], turn: Turn, agent: AgentSpec) -> tuple[Call, ...]:
-    """One planned call a tool_use block, in order, with its wave; those that may not run carry their denial."""
+    """A planned call for each tool_use block, in order, with its wave; calls that may not run carry their denial."""
     calls = [_call(block, turn, position, agent) for position, block in enumerate(blocks)]
     waves = plan_waves([want_of(call, agent) for call in calls], parallel=agent.parallel and turn.parallel is not False)
     return tuple(replace(call, wave=wave) for call, wave in zip(calls, waves, strict=True))
 
 
 def resource_keys(spec: ToolSpec, arguments: Arguments) -> frozenset[str] | None:
-    """What a call touches, ``None`` if it must run alone; what ReplayControl judges is a resource of its own."""
+    """What a call touches; ``None`` if it runs alone. Equal calls of an idempotent tool share a resource."""
     keys = spec.keys(arguments)
     if keys is None:
         return None
@@ -50,7 +50,7 @@ def resource_keys(spec: ToolSpec, arguments: Arguments) -> frozenset[str] | None
 
 
 def want_of(call: Call, agent: AgentSpec) -> Want:
-    """How a planned call may share its wave; one that will not run takes no room."""
+    """How a planned call may share its wave; a call that will not run conflicts with none."""
     if not call.runs_beside:
         return Want(keys=None)
     spec = agent.tool(call.tool)
@@ -60,7 +60,7 @@ def want_of(call: Call, agent: AgentSpec) -> Want:
 
 
 def _call(block: Mapping[str, Any], turn: Turn, position: int, agent: AgentSpec) -> Call:
-    """A tool_use block after lookup and validation; one that will not run has its denial as outcome."""
+    """The call of a tool_use block, after lookup and validation; if it will not run, its outcome is a denial."""
     name, given = str(block.get("name", "")), block.get("input")
     spec, call_id = agent.tool(name), f"{turn.step}.{position}"
     call = Call(
@@ -97,9 +97,9 @@ def _call(block: Mapping[str, Any], turn: Turn, position: int, agent: AgentSpec)
 
 
 def bound(call: Call, spec: ToolSpec, arguments: Arguments) -> Call:
-    """The call with these arguments, if they fit its tool; else denied with what is wrong with them.
+    """The call with these arguments if they fit its tool; otherwise denied, with what is wrong with them.
 
-    Whether a person has to agree follows from them: when hooks gave them, it is asked again.
+    Whether the call needs approval depends on the arguments, so it is decided again for arguments from a hook.
     """
     try:
         fitting = spec.bind(arguments)

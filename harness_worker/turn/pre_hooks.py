@@ -1,4 +1,4 @@
-"""Gate 3: the hooks' word on calls whose wave has come (docs/reference/gates.md)."""
+"""Gate 3: hooks decide about calls whose wave has come (docs/reference/gates.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness_worker.core.registration.hooks import Deny, Hooks, PreToolUse, Rewr
 from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.text import clean_text, cut_text
 from harness_worker.errors import UnserialisableResult
-from harness_worker.turn.hooking import HookCaller, whose
+from harness_worker.turn.hooking import HookCaller, turn_fields
 from harness_worker.turn.planner import bound
 
 POINT = "on_pre_tool_use"
@@ -25,10 +25,10 @@ class PreHooks:
     """Asks an agent's hooks about calls of a turn.
 
     Args:
-        caller: Calls them.
+        caller: Calls the hooks.
         turn: The turn.
-        agent: Its agent.
-        threshold_chars: The longest reason of a denial, in characters.
+        agent: The turn's agent.
+        threshold_chars: The longest reason for a denial, in characters.
     """
 
     caller: HookCaller
@@ -42,7 +42,7 @@ class PreHooks:
 
     def _decided(self, call: Call) -> Call:
         spec = self.agent.tool(call.tool)
-        if spec is None:  # deployed away since: it is denied when its wave comes
+        if spec is None:  # a deployment has removed the tool: the call is denied when its wave comes
             return call
         for hook in self.agent.hooks:
             if overrides(hook, POINT):
@@ -52,9 +52,9 @@ class PreHooks:
         return call
 
     def _after(self, hook: Hooks, call: Call, spec: ToolSpec) -> Call:
-        """The call after one hook had its word."""
+        """The call after one hook has decided about it."""
         arguments = copy.deepcopy(dict(call.arguments))
-        event = PreToolUse(**whose(self.turn), call_id=call.call_id, tool=call.tool, arguments=arguments)
+        event = PreToolUse(**turn_fields(self.turn), call_id=call.call_id, tool=call.tool, arguments=arguments)
         match self.caller.ask(hook, POINT, event):
             case None:
                 return call
@@ -70,7 +70,7 @@ class PreHooks:
     def _rewritten(
         self, hook: Hooks, event: PreToolUse, call: Call, spec: ToolSpec, wanted: Mapping[str, object]
     ) -> Call:
-        """The call with a hook's arguments; denied if JSON cannot hold them: it must not run with those it had."""
+        """The call with a hook's arguments; denied if JSON cannot hold them, as it must not run with the old ones."""
         try:
             plain = to_json(dict(wanted))
         except UnserialisableResult as error:

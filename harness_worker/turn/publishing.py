@@ -1,4 +1,4 @@
-"""Keeping the agents of a coordinator in the catalogue that the gateway goes by."""
+"""Keeping the agents of a coordinator in the catalogue that the gateway uses."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Publishing:
     """Keeps agents published, beside the reconciler.
 
     Args:
-        catalogue: Where they are published.
-        app: The import string of their registry.
-        agents: Those that this process serves.
+        catalogue: The catalogue.
+        app: The import string of the agents' registry.
+        agents: The agents that this process serves.
         clock: This process's monotonic time.
     """
 
@@ -29,7 +29,7 @@ class Publishing:
         self._next_s = 0.0
 
     def __call__(self) -> None:
-        """Keep them published, if it is time.
+        """Renew the agents' entries, if it is time.
 
         Raises:
             TransientError: The database did not answer.

@@ -1,4 +1,4 @@
-"""Looking for turns that somebody should have looked at (docs/architecture.md, "Who decides")."""
+"""Looking for turns that are overdue for a look (docs/architecture.md, "Who decides")."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BACKOFF_S = 5.0
 
 
 class Reconciler(Rounds):
-    """Publishes ``advance`` for overdue turns, from one thread of every coordinator process.
+    """Sends wake-ups for overdue turns, from one thread of every coordinator process.
 
     Args:
-        store: Where ``wake_at`` is.
+        store: The journal, which has each turn's ``wake_at``.
         dispatcher: Sends the wake-ups.
         every_s: Seconds between two looks.
-        besides: What else is to be done after each look, in order; soon over, nearly always at once.
+        besides: What else to do after each look, in order; each must be short, and is nearly always immediate.
     """
 
     def __init__(
@@ -32,27 +32,27 @@ class Reconciler(Rounds):
         self._store = store
         self._dispatcher = dispatcher
         self._besides = besides
-        self._is_heard = True
+        self._can_send = True
 
     def _round(self) -> None:
         try:
             self.look()
-        except HarnessError as error:  # what else there is to do needs the same database
+        except HarnessError as error:  # the rest needs the same database
             log.warning("could not look for overdue turns: %s", error)
             return
         for each in self._besides:
-            _tried(each)
+            _do_or_log(each)
 
     def look(self) -> int:
-        """Wake what is overdue once; returns how many turns that were.
+        """Wake the overdue turns once, and return how many were woken.
 
-        After the first that cannot be sent no more are tried: they stay overdue, for other coordinators and for the
-        figures, and the next round tries one alone.
+        After the first wake-up that cannot be sent, no more are tried: the turns stay overdue, for other coordinators
+        and for the metrics, and the next round tries only one.
         """
-        overdue = self._store.overdue(BATCH if self._is_heard else 1, BACKOFF_S)
+        overdue = self._store.overdue(BATCH if self._can_send else 1, BACKOFF_S)
         for position, turn in enumerate(overdue):
-            self._is_heard = self._sent(turn)
-            if not self._is_heard:
+            self._can_send = self._sent(turn)
+            if not self._can_send:
                 self._store.give_back(overdue[position:])
                 return position
         return len(overdue)
@@ -60,15 +60,15 @@ class Reconciler(Rounds):
     def _sent(self, turn: OverdueTurn) -> bool:
         try:
             return self._dispatcher.advance(turn.id, turn.priority, begins=turn.is_queued)
-        except Exception:  # a bug: the turns after this one would wait for the next round
+        except Exception:  # a bug, which must not make the other turns wait for the next round
             log.exception("wake-up of turn %s not sent", turn.id)
             return True
 
 
-def _tried(work: Callable[[], None]) -> None:
+def _do_or_log(work: Callable[[], None]) -> None:
     try:
         work()
     except HarnessError as error:
         log.warning("a part of the reconciler's round is left to the next one: %s", error)
-    except Exception:  # a bug: what comes after it would never be done
+    except Exception:  # a bug, which must not keep the parts after it from ever being done
         log.exception("a part of the reconciler's round failed")

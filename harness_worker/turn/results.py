@@ -19,9 +19,9 @@ RequiredAction: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """One tool call. ``outcome`` is the class name of what became of it; times are RFC 3339 UTC.
+    """One tool call. ``outcome`` is the class name of its outcome; times are RFC 3339 UTC.
 
-    ``child_turn_id`` is the turn that a call of another agent is, once it was sent.
+    ``child_turn_id`` is the id of the turn that answers a call of another agent, once the call was sent.
     """
 
     call_id: str
@@ -44,10 +44,10 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """One turn. ``messages`` is its own history, Anthropic-shaped; times are RFC 3339 UTC.
+    """One turn. ``messages`` is its own history, in Anthropic's format; times are RFC 3339 UTC.
 
-    ``usage`` holds what turns used that it asked for. ``context`` is what the model was sent before the user's words:
-    what is remembered and what was found among it.
+    ``usage`` includes that of the turns that it asked for. ``context`` is what the model was sent before the user's
+    words, such as memories and documents.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Asking a model again while its provider fails in passing."""
+"""Retrying a model while its provider fails in passing."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def retrying(nap: Callable[[float], None], *, fits: Callable[[float], bool] = la
     """Calls a model until it answers, fails for good, or has failed in passing too often.
 
     Args:
-        nap: Waits between two tries, for so many seconds.
-        fits: Whether there is time for such a pause and another try.
+        nap: Waits for the given number of seconds between two tries.
+        fits: Whether there is time for a pause of that many seconds and another try.
     """
 
     def is_over(state: RetryCallState) -> bool:
@@ -45,12 +45,12 @@ def retrying(nap: Callable[[float], None], *, fits: Callable[[float], bool] = la
 
 
 def wished_s(error: BaseException | None) -> float:
-    """How long whoever failed asked to be left alone, in seconds; 0 if it did not say."""
+    """How long the failed service asked to wait, in seconds; 0 if it did not."""
     return (error.retry_after_s or 0.0) if isinstance(error, TransientError) else 0.0
 
 
 def _backoff_s(state: RetryCallState) -> float:
-    """Growing, half of it random, so that the tries outlast an outage of seconds; not sooner than the provider asks."""
+    """The next pause: growing, half random, to outlast an outage of seconds, and at least what the provider asks."""
     return max(_BACKOFF(state), wished_s(_error_of(state)))
 
 

@@ -1,4 +1,4 @@
-"""What the system had too little of: it passes, and is no fault of what was asked for."""
+"""Treating a lack of memory, files or space as a passing error, which is not a fault of the request."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from harness_worker.errors import TransientError
 _ERRNOS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
 )
-"""Too many open files, in the process or on the host; no memory, buffers, processes or space on a disk."""
+"""Too many open files, in the process or on the host; no memory, buffers, processes or disk space left."""
 
 
 @contextmanager
 def scarcity_is_transient() -> Generator[None]:
-    """Raise what is raised within the context for lack of memory, files or space as something that passes.
+    """Turn errors that are raised within the context for lack of memory, files or space into passing ones.
 
     Raises:
-        TransientError: There was too little of one of them.
+        TransientError: The system was short of one of them.
     """
     try:
         yield

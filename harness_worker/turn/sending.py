@@ -1,4 +1,4 @@
-"""What follows a visit's last commit: its calls are sent, or its end is told, and whoever waited for it is woken."""
+"""What follows a visit's last commit: calls are sent or the end is reported, and turns that waited are woken."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """Sends what a visit decided. Whatever is lost on the way stands in the journal, and is sent by a later look.
+    """Sends what a visit decided. Whatever is lost on the way is in the journal, and a later look sends it again.
 
     Args:
         store: The journal.
         gate: The arbiter of reads.
         dispatcher: Sends work.
-        finalizer: Tells of turns that are over.
-        visit: The visit, whose last decision is committed.
+        finalizer: Reports ended turns.
+        visit: The visit, whose last decision has been committed.
     """
 
     store: TurnStore
@@ -38,7 +38,7 @@ class Sending:
     visit: Visit
 
     def dispatch(self, after: Dispatch) -> None:
-        """Send the calls of a turn that was released, and wake who waited for that."""
+        """Send the calls of a turn that was released, and wake turns that waited for that."""
         turn, calls = after.turn, after.calls
         if calls and calls[0].is_delegated:
             self._look_at_children(calls)
@@ -52,7 +52,7 @@ class Sending:
             self.dispatcher.advance(parent_id, turn.priority)
 
     def finish(self, after: Finished) -> None:
-        """Close the gate, make way for others, and tell of the end, which is told even if the others cannot be."""
+        """Close the gate, make way for other turns, and report the end, even if the others cannot be woken."""
         try:
             self._close()
             self._make_way(after)
@@ -60,7 +60,7 @@ class Sending:
             self.finalizer.follow(self.visit.turn)
 
     def _publish(self, after: Dispatch) -> None:
-        """Send calls once the gate knows their attempts; what it refuses is left to the next look."""
+        """Send calls once the gate knows their attempts; if it refuses, they are left to the next look."""
         turn, calls = after.turn, after.calls
         passes = [_pass(turn, call, after.remaining_s) for call in calls]
         if self.gate.open(turn.id, self.visit.turn.fence, passes):
@@ -68,7 +68,7 @@ class Sending:
             (self.dispatcher.chord if side_by_side else self.dispatcher.chain)(turn, calls)
 
     def _make_way(self, after: Finished) -> None:
-        """Stop what still runs for a turn that is over, and wake who waited for its end."""
+        """Stop what still runs for the ended turn, and wake the turns that waited for its end."""
         turn = self.visit.turn
         if after.left:
             self.dispatcher.stop(turn.id)
@@ -80,24 +80,24 @@ class Sending:
         self._make_room()
 
     def _close(self) -> None:
-        """Let the gate admit nothing more; if it does not answer, nothing that it lets in is heard any more."""
+        """Close the gate for good; if it does not answer, results of what it still admits are ignored."""
         try:
             self.gate.close(self.visit.turn.id, self.visit.turn.fence, is_over=True)
         except TransientError as error:
             log.warning("gate of turn %s, which is over, not closed: %s", self.visit.turn.id, error)
 
     def _look_at_children(self, calls: Sequence[Call]) -> None:
-        """Have the turns looked at that calls of agents are; their rows say so too, this is only sooner."""
+        """Have the turns of agents' calls looked at; their rows are due anyway, but this is sooner."""
         for call in calls:
             self.dispatcher.advance(child_turn_id(call.turn_id, call.call_id), self.visit.turn.priority)
 
     def _make_room(self) -> None:
-        """Wake who waited for this turn's tenant to have fewer of them; one that nobody wakes is looked at later."""
+        """Wake turns that waited for this turn's tenant to have room; one that is not woken is looked at later."""
         for waiting in self.store.next_of_tenant(self.visit.turn):
             self.dispatcher.advance(waiting.id, waiting.priority, begins=True)
 
     def _wake_next(self) -> None:
-        """Wake the turn that may go now; the commit has said so in its row, so this is only sooner."""
+        """Wake the session's next turn; the commit has made it due anyway, but this is sooner."""
         following = self.store.next_of_session(self.visit.turn)
         if following is not None:
             self.dispatcher.advance(following.id, following.priority, begins=True)

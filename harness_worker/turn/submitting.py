@@ -1,4 +1,4 @@
-"""Taking a turn that was asked for by a message of the broker, beside those that the gateway makes."""
+"""Storing a turn that a message of the broker asks for, besides those that the gateway stores."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from harness_worker.wire import TENANT, TURN_ID, Priority, storable
 
 OPTIONS: Final = tuple(field.name for field in fields(TurnRequest))
 NAMES: Final = ("agent", *OPTIONS, "tenant")
-"""What a message may hold; all but the agent and the input may be left out."""
+"""What a message may contain; all but the agent and the input may be left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitting:
-    """Stores turns that messages ask for; holds nothing of any turn.
+    """Stores turns that messages ask for; keeps no state of any turn.
 
     Args:
         store: The journal.
-        catalogue: The agents that there are.
-        dispatcher: Has them looked at.
-        longest_bytes: How long what a turn is asked with may be, as UTF-8.
+        catalogue: The published agents.
+        dispatcher: Sends wake-ups.
+        longest_bytes: The maximum size of a turn's texts together, in bytes of UTF-8.
     """
 
     store: TurnStore
@@ -36,15 +36,15 @@ class Submitting:
     longest_bytes: int
 
     def submit(self, turn_id: str, asked: Mapping[str, Any], priority: Priority) -> None:
-        """Store the turn and have somebody look at it. Submitted again, it is the same turn.
+        """Store the turn and have it looked at. If it is submitted again, it is the same turn.
 
         Args:
-            turn_id: The turn's id: that of its message.
-            asked: :data:`NAMES` with whatever the sender wrote.
-            priority: Who waits for it.
+            turn_id: The turn's id, which is that of its message.
+            asked: What the sender wrote, by name; see :data:`NAMES`.
+            priority: Selects the queue of its wake-ups.
 
         Raises:
-            ConfigError: Something is wrong with it, or the id is another turn's; nothing is stored.
+            ConfigError: Something is wrong with the turn, or its id is another turn's; nothing is stored.
             TransientError: The journal did not answer; the turn may have been stored.
         """
         turn = self._turn(turn_id, asked, priority)
@@ -82,11 +82,11 @@ class Submitting:
 
     def _check_same(self, turn: Turn) -> None:
         stored = self.store.load(turn.id)
-        if stored is not None and _what(stored.turn) != _what(turn):
+        if stored is not None and _identity_of(stored.turn) != _identity_of(turn):
             raise ConfigError(f"{turn.id} is the id of another turn already: choose another for the task")
 
 
-def _what(turn: Turn) -> tuple[str, str, str]:
+def _identity_of(turn: Turn) -> tuple[str, str, str]:
     return turn.tenant, turn.agent, turn.input
 
 

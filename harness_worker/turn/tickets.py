@@ -1,4 +1,4 @@
-"""What a tool process needs to run a call: carried by the gate for reads, by the journal's row for others."""
+"""What a tool process needs to run a call; the gate carries it for reads, the journal's row for others."""
 
 from __future__ import annotations
 

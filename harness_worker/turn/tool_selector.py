@@ -1,4 +1,4 @@
-"""Choosing the tools that fit a session's first words, among very many."""
+"""Choosing, among many tools, those that fit a session's first words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from harness_worker.ports import Retriever, TextIndex
 
 
 class ToolSelector:
-    """Ranks an agent's tools by words; an agent's index is made when it is first needed, once a process.
+    """Ranks an agent's tools by words; an agent's index is made once per process, when it is first needed.
 
     Args:
-        make_retriever: Makes the retriever, whose libraries only those load who select tools.
+        make_retriever: Makes the retriever, whose libraries are loaded only if tools are selected.
     """
 
     def __init__(self, make_retriever: Callable[[], Retriever]) -> None:

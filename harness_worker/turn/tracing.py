@@ -1,4 +1,4 @@
-"""Exports finished turns as traces, in a thread of its own: no turn ever waits for whoever collects them."""
+"""Exports ended turns as traces, on a separate thread, so that no turn ever waits for the collector."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from harness_worker.ports import Clock, Traces, TurnStore
 log = logging.getLogger(__name__)
 
 MOST_WAITING: Final = 2_000
-"""So many turns wait to be told; they are ids. What comes then is lost."""
+"""How many turns may wait for export, as ids. Traces of further turns are lost."""
 
 BATCH: Final = 32
-"""So many turns are told at once, at most."""
+"""How many turns are exported at once, at most."""
 
 QUIET_S: Final = 60.0
-"""How long the log is silent after a word on lost traces."""
+"""How long the log stays silent after a line about lost traces, in seconds."""
 
 
 class Tracing:
-    """Reads turns that are over from the journal, and sends their traces.
+    """Reads ended turns from the journal, and sends their traces.
 
-    Best effort: what waits when the process dies is lost, and so is what is not taken. The journal has it all.
+    This is best effort: traces that wait when the process dies, or that the collector does not accept, are lost. The
+    journal has everything.
 
     Args:
         store: The journal.
-        traces: Takes them.
-        agents: What this process serves, by name.
-        clock: Between two words in the log.
-        has_content: Whether texts are told.
-        on_lost: Told of each turn whose trace is lost.
+        traces: Sends traces to the collector.
+        agents: The agents that this process serves, by name.
+        clock: Times the silence between two lines in the log.
+        on_lost: Called for each turn whose trace is lost.
+        has_content: Whether traces contain texts.
 
     Attributes:
-        lost: How many that were.
+        lost: How many traces were lost.
     """
 
     def __init__(
@@ -69,18 +70,18 @@ class Tracing:
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start to export."""
         self._thread.start()
 
     def tell(self, turn_id: str) -> None:
-        """Have a turn told that is over. Never waits, never raises."""
+        """Have an ended turn exported. Never waits, never raises."""
         if self._waiting.qsize() < MOST_WAITING:
             self._waiting.put(turn_id)
         else:
             self._lose(1, "more turns end than can be told")
 
     def finish(self, within_s: float) -> None:
-        """Tell of what waits, for so many seconds at most; then no more."""
+        """Export the turns that wait, for at most ``within_s`` seconds, and then stop."""
         self._waiting.put(None)
         self._thread.join(within_s)
         if self._thread.is_alive():
@@ -90,18 +91,18 @@ class Tracing:
     def _run(self) -> None:
         while batch := self._next():
             self._under_way = len(batch)
-            with suppress(Exception):  # memory that was short may be so still
+            with suppress(Exception):  # memory may still be short
                 self._send(batch)
             self._under_way = 0
         self._traces.close()
 
     def _next(self) -> list[str]:
-        """The turns to tell now, at least one; none once it is over."""
+        """The turns to export now, at least one; none once exporting has ended."""
         batch = [self._waiting.get()]
         while batch[-1] is not None and len(batch) < BATCH and not self._waiting.empty():
             batch.append(self._waiting.get())
         if batch[-1] is None and len(batch) > 1:
-            self._waiting.put(None)  # it is over after this batch
+            self._waiting.put(None)  # exporting ends after this batch
         return [turn_id for turn_id in batch if turn_id is not None]
 
     def _send(self, batch: list[str]) -> None:
@@ -111,17 +112,17 @@ class Tracing:
                 self._traces.send(traces)
         except TransientError as why:
             self._lose(len(traces), str(why))
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: the next ones may be told
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: later traces may be sent
             self._lose(len(traces), "they cannot be sent", error)
 
     def _trace(self, turn_id: str) -> Trace:
-        """Empty if it cannot be told."""
+        """The turn's trace; empty if it cannot be made."""
         try:
             journal = self._journal(turn_id)
             return () if journal is None else trace_of(journal)
         except TransientError as why:
             self._lose(1, str(why))
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: other turns can be told
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: other turns can be exported
             self._lose(1, f"turn {turn_id} cannot be told", error)
         return ()
 

@@ -1,3 +1,3 @@
-"""What a tool process does with one call: reads, of which the gate is the arbiter, and writes, of which SQL is."""
+"""How a tool process runs one call: a read, whose arbiter is the gate, or a write, whose arbiter is SQL."""
 
 from __future__ import annotations

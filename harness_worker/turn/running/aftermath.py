@@ -1,4 +1,4 @@
-"""What follows a call's end: hooks hear of a result that counts; one that came late is counted and leaves nothing."""
+"""What follows a call's end: hooks are told an accepted result; a late one is counted, and its artifact removed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aftermath:
-    """Does what follows the end of a call, once its arbiter has answered, or never did.
+    """Does what follows the end of a call, once its arbiter has answered or has failed to.
 
     Args:
-        agents: Whose hooks to call, by name.
-        hooks: Calls them.
+        agents: The agents whose hooks are called, by name.
+        hooks: Calls the hooks.
         artifacts: Knows which artifacts the journal names.
-        remove: Removes the bytes of one that it does not; never raises.
-        on_late: Told of each result that came too late.
-        patiently: Asks the journal again.
+        remove: Removes the bytes of an artifact that the journal does not name; never raises.
+        on_late: Called for each result that came too late.
+        patiently: Retries while the journal does not answer.
     """
 
     agents: Mapping[str, AgentSpec]
@@ -40,7 +40,7 @@ class Aftermath:
     patiently: Patience
 
     def tell(self, ticket: Ticket, outcome: ToolOutcome, *, attempt: int) -> None:
-        """Call the post hooks: only now, for a late outcome is nobody's business; nor is a call that never ran."""
+        """Call the post hooks with an accepted outcome; not for a call that never ran."""
         agent = self.agents.get(ticket.agent)
         if agent is not None and agent.hooks and not isinstance(outcome, ToolDenied):
             tell_used(self.hooks, agent.hooks, ticket, outcome, attempt=attempt)
@@ -51,7 +51,7 @@ class Aftermath:
         log.warning("late result of %s (call %s, turn %s) dropped", job.tool, job.call_id, job.turn_id)
 
     def discard(self, job: Job, ticket: Ticket, outcome: ToolOutcome | None) -> None:
-        """Remove what was stored of an outcome that came too late, unless the journal names it after all."""
+        """Remove the artifact of an outcome that came too late, unless the journal names it after all."""
         if not isinstance(outcome, ToolArtifactReference):
             return
         url_of = partial(self.artifacts.url_of, outcome.artifact_id, tenant=ticket.tenant, session_id=ticket.session_id)
@@ -64,5 +64,5 @@ class Aftermath:
             self.remove(outcome)
 
     def log_lost(self, job: Job) -> None:
-        """Nobody answered who could take the result: that says nothing of whether it came in time."""
+        """Log that the arbiter never answered, so that nobody knows whether the result came in time."""
         log.warning("result of %s (call %s, turn %s) is lost", job.tool, job.call_id, job.turn_id)

@@ -1,4 +1,4 @@
-"""What a tool process does with one message: run a read by the gate's leave, any other call by the journal's."""
+"""What a tool process does with one message: run a read if the gate allows it, any other call if the journal does."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRunner:
-    """Runs calls; holds nothing of any of them.
+    """Runs calls; keeps no state of any call.
 
     Args:
-        reads: Runs those whose arbiter is the gate.
-        writes: Runs every other.
+        reads: Runs the calls whose arbiter is the gate.
+        writes: Runs all others.
     """
 
     reads: ReadRunner
@@ -32,9 +32,10 @@ class CallRunner:
         return self.reads.execution.tools
 
     def run(self, job: Job) -> Canvas:
-        """Serve one message. A call that could not be started is sent again by a look-in.
+        """Serve one message. A call that could not be started is sent again by a later look at its turn.
 
-        Raises only what is not a ``TransientError``: the task then fails, and its parent reports the call as lost.
+        Raises no ``TransientError``. If anything else is raised, the task fails, and the parent process reports the
+        call as lost.
         """
         try:
             return self.reads.run(job) if job.is_read else self.writes.run(job)

@@ -1,4 +1,4 @@
-"""Running a call's body, a read's as a write's: under its lock, within its time, and not after standing still."""
+"""Running the body of a read or a write: under its lock, within its time, and not after this process was stopped."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from harness_worker.wire import HintType
 log = logging.getLogger(__name__)
 
 STALE_START_S: Final = 2.0
-"""More than this between asking and starting means this process was stopped in between: do not start."""
+"""If more than this passes between asking and starting, this process was stopped in between, and must not start."""
 
 MISS_TOLD_S: Final = 0.5
 MISS_TOLD_SHARE: Final = 0.1
-"""How long before its deadline (and at most which share of its time) a read stops waiting for its lock, so that the
-gate still accepts the outcome ``lock_missed``."""
+"""How long before its deadline, in seconds, and at most for which share of its time, a read gives up waiting for its
+lock, so that the gate still accepts the outcome ``lock_missed``."""
 
 TOOL_STARTED: Final[HintType] = "tool.started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Runs the bodies of calls; holds nothing of any of them.
+    """Runs the bodies of calls; keeps no state of any call.
 
     Args:
-        tools: What this process serves, by name.
+        tools: The tools that this process serves, by name.
         body: Executes a call.
-        keeper: Takes the locks that calls ask for.
+        keeper: Takes the locks that calls need.
         gate: Says whether a body may go on.
-        hint: Shows to those who watch that a call was taken on.
+        hint: Shows watchers that a call has started.
         clock: This process's monotonic time.
     """
 
@@ -53,20 +53,20 @@ class Execution:
     clock: Clock
 
     def spec_of(self, job: Job) -> ToolSpec | None:
-        """Its tool; none if another version made a write of a read, or the reverse, for they are run in other ways."""
+        """The job's tool; ``None`` if it is not served here, or is a read here and not in the job, or the reverse."""
         spec = self.tools.get(job.tool)
         return spec if spec is not None and spec.is_read == job.is_read else None
 
     def say_started(self, job: Job) -> None:
-        """Before the last look at the clock: a Redis that hangs here must not let a body begin too late."""
+        """Tell watchers, before the last look at the clock: a hanging Redis must not let a body start too late."""
         self.hint(job.turn_id, TOOL_STARTED, {"call_id": job.call_id, "tool": job.tool, "attempt": job.attempt})
 
     def stood_still(self, asked: float) -> bool:
-        """Whether this process was stopped since it asked, at that time, whether a body may begin."""
+        """Whether this process was stopped since ``asked``, when it asked whether a body may start."""
         return self.clock.monotonic() - asked > STALE_START_S
 
     def gate_lets(self, job: Job) -> bool:
-        """Whether the gate lets a write start, or a body go on; a gate that is gone or silent forbids nothing."""
+        """Whether the gate lets a write start or a body go on; a gate that is gone or silent forbids nothing."""
         try:
             return self.gate.admits_write(job.turn_id, job.call_id, job.attempt)
         except TransientError as error:
@@ -76,17 +76,17 @@ class Execution:
     def outcome(
         self, spec: ToolSpec | None, ticket: Ticket, job: Job, *, until: float, enter: Callable[[], float]
     ) -> ToolOutcome | None:
-        """Run the body, holding its lock if it has one; ``None`` if its time ended first, or it was stopped.
+        """Run the body, holding its lock if it has one; ``None`` if its time ended first or it was stopped.
 
         Args:
-            spec: The tool; ``None`` if it is not served here, which is the outcome then.
+            spec: The tool; ``None`` if it is not served here, which is then the outcome.
             ticket: The call.
-            job: Its message.
-            until: When its time is over, by this process's clock.
-            enter: Asked after the wait for a lock, whoever got it; says until when the body may run.
+            job: The call's message.
+            until: When the call's time is over, by this process's clock.
+            enter: Called after the wait for a lock; returns until when the body may run.
 
         Raises:
-            Withdrawn: The body was not entered, and is no longer this process's to enter.
+            Withdrawn: The body was not started, and this process may no longer start it.
         """
         if spec is None:
             details = f"{ticket.tool} is not served by the worker that was asked to run it"

@@ -1,4 +1,4 @@
-"""Calling code that may fork: a process that it forked ends where that code ends, and never acts as the harness."""
+"""Calling code that may fork: a process that it forks ends where that code ends, and never acts as the harness."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def in_this_process(code: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What ``code`` returns or raises; a child that it forked leaves instead, as at the end of a script.
+    """Return or raise what ``code`` does; in a child that it forked, exit instead, as at the end of a script.
 
-    Only without clean-up, for all that there is to clean up is the parent's: open connections, leases, files.
+    The child exits without clean-up, because everything to clean up is the parent's: connections, leases, files.
     """
     mine, leaves_with = os.getpid(), 0
     try:
@@ -34,7 +34,7 @@ def in_this_process(code: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def _exit_code(error: BaseException) -> int:
-    """What Python makes of an exception that nobody catches; says it where Python does."""
+    """The exit code that Python gives for an uncaught exception, which is printed as Python does."""
     if not isinstance(error, SystemExit):
         traceback.print_exception(error)
         return 1

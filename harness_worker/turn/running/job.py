@@ -1,4 +1,4 @@
-"""What a tool process is sent, and what it says when that is served."""
+"""A message to a tool process, and what happens to its canvas once it is served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness_worker.ports import RunningCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(RunningCall):
-    """One message to a tool process: the call that was sent, and the process it reached.
+    """One message to a tool process: the call that was sent, and the process that received it.
 
     Args:
         tool: The tool's name.
@@ -25,9 +25,9 @@ class Job(RunningCall):
 
 
 class Canvas(StrEnum):
-    """What the Celery canvas that sent a call does once its message is served."""
+    """What happens to the Celery canvas that sent a call once the call's message is served."""
 
     CONTINUES = "continues"
-    """The chord counts its part, the chain sends its next link."""
+    """The chord counts this part, or the chain sends its next link."""
     STAYS = "stays"
-    """It stays where it is: some other message or a coordinator takes care."""
+    """The canvas stays where it is: another message, or a coordinator, takes care of the rest."""

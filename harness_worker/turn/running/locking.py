@@ -1,4 +1,4 @@
-"""Holding a call's lock while its body runs: waiting for it within the call's time, giving it back at the end."""
+"""Holding a call's lock while its body runs: waiting for it within the call's time, and releasing it at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_S = 0.25
 
 
 class Withdrawn(Exception):  # noqa: N818 - reads as what it says
-    """The call is no longer this process's to start; its body was not entered."""
+    """This process may no longer start the call, whose body has not been started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class LockKeeper:
     """Takes locks for calls.
 
     Args:
-        locks: Where they are.
+        locks: The locks.
         clock: This process's monotonic time.
     """
 
@@ -40,13 +40,13 @@ class LockKeeper:
     ) -> Generator[int | None]:
         """Hold the lock within the context, which yields the fencing number; ``None`` if it was not free in time.
 
-        Asks again with growing pauses: who waits holds a process and no more.
+        Retries with growing pauses: a waiting call occupies a process, but nothing else.
 
         Args:
-            lock: Which one.
-            run: The call that wants it.
-            remaining_s: How long it may wait.
-            is_revoked: Whether it need not start any more.
+            lock: The lock.
+            run: The call that needs it.
+            remaining_s: How long the call may wait, in seconds.
+            is_revoked: Whether the call must not start any more.
 
         Raises:
             Withdrawn: The call was revoked while it waited.

@@ -1,4 +1,4 @@
-"""Running a read. The gate is the arbiter: it says whether the read starts, and whether its outcome came in time."""
+"""Running a read. The gate is the arbiter: it decides whether the read starts, and whether its outcome is in time."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from harness_worker.turn.running.locking import Withdrawn
 from harness_worker.turn.tickets import Ticket
 
 OVERRUN_WAIT_S: Final = 2.0
-"""A read whose body ended no longer than this before its deadline, without an outcome, waits for it to say so."""
+"""If a body ends without an outcome at most this long before the deadline, the read waits for the deadline to report
+a timeout."""
 
 UNSERVED_S: Final = 1.0
-"""The time of a read whose tool is not served here: enough to say that."""
+"""The time that a read gets whose tool is not served here: enough to report that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRunner:
-    """Runs reads; holds nothing of any of them.
+    """Runs reads; keeps no state of any read.
 
     Args:
-        gate: Their arbiter.
-        store: The journal, which notes a result that came too late.
+        gate: The arbiter of reads.
+        store: The journal, which records a result that came too late.
         execution: Runs bodies.
-        aftermath: Does what follows.
-        patiently: Asks the gate again once a body may have run.
+        aftermath: Does what follows a call's end.
+        patiently: Retries if the gate does not answer once a body may have run.
         clock: This process's monotonic time.
     """
 
@@ -50,7 +51,7 @@ class ReadRunner:
         """Serve the message of a read.
 
         Raises:
-            TransientError: The gate did not say whether it may start.
+            TransientError: The gate did not say whether the read may start.
         """
         spec = self.execution.spec_of(job)
         cap_ms = int((UNSERVED_S if spec is None else spec.timeout_s) * 1_000)
@@ -62,25 +63,25 @@ class ReadRunner:
             try:
                 self._run_admitted(job, spec, admitted, asked)
             except Withdrawn:
-                self._say_not_begun(job)
+                self._report_not_started(job)
         return Canvas.CONTINUES
 
     def _run_admitted(self, job: Job, spec: ToolSpec | None, admitted: Admitted, asked: float) -> None:
         self.execution.say_started(job)
         ticket = Ticket.from_json(admitted.ticket)
-        is_outdated = ticket.tool != job.tool  # the call was planned anew since the message was sent
+        is_outdated = ticket.tool != job.tool  # the call was planned again since the message was sent
         if is_outdated or self.execution.stood_still(asked):
             raise Withdrawn
         remaining_s = admitted.remaining_ms / 1_000
         until, over_at = asked + remaining_s, self.clock.monotonic() + remaining_s
         outcome = self.execution.outcome(spec, ticket, job, until=until, enter=partial(self._enter, job, until))
         if outcome is None:
-            self._say_overran(job, over_at)
+            self._report_overrun(job, over_at)
         else:
             self._hand_in(job, ticket, outcome)
 
     def _enter(self, job: Job, until: float) -> float:
-        """Ask the gate again after a wait; until when the body may run."""
+        """Ask the gate again after a wait; return until when the body may run."""
         asked = self.clock.monotonic()
         try:
             goes_on = self.gate.goes_on(job)
@@ -90,12 +91,12 @@ class ReadRunner:
             raise Withdrawn
         return until
 
-    def _say_not_begun(self, job: Job) -> None:
-        """Let in and not begun: unless that is said, the read is waited for until its last beat is old."""
+    def _report_not_started(self, job: Job) -> None:
+        """Report an admitted read that did not start; without that, it would be waited for until its lease expires."""
         self.patiently.or_give_up(lambda: self.gate.lose(job), f"{job}: saying that it did not begin")
 
-    def _say_overran(self, job: Job, over_at: float) -> None:
-        """Beat once more after the deadline, so that the gate records a timeout, not a lost process."""
+    def _report_overrun(self, job: Job, over_at: float) -> None:
+        """Send a last heartbeat after the deadline, so that the gate records a timeout instead of a lost process."""
         left_s = over_at - self.clock.monotonic()
         if left_s <= OVERRUN_WAIT_S:
             self.clock.wait(max(0.0, left_s))
@@ -113,7 +114,7 @@ class ReadRunner:
                 self.aftermath.log_lost(job)
 
     def _complete(self, job: Job, outcome: ToolOutcome) -> bool | None:
-        """Whether the gate took it in time; ``None``: it never answered."""
+        """Whether the gate accepted the outcome as in time; ``None`` if it never answered."""
         completion = compact(to_record(outcome))
         return self.patiently.or_give_up(lambda: self.gate.complete(job, completion), f"{job}: its result")
 

@@ -1,4 +1,4 @@
-"""Running a tool's body within its time, and saying what became of it. Never raises."""
+"""Running a tool's body within its time, and turning whatever happens into an outcome. Never raises."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SUMMARY_CHARS = 200
 MAX_BACKOFF_S = 2.0
 LONGEST_PUT_S = 5.0
-"""So long a blob store may take; a call that did its work must not end in doubt because of it."""
+"""How long a blob store may take: a call that did its work must not end in doubt because of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ToolBody:
 
     Args:
         soft_deadline: Stops the body when its time is over.
-        blobs: Where outputs too long for the context go.
+        blobs: Stores outputs that are too long for the context.
         clock: This process's monotonic time.
         new_artifact_id: Makes ``art_<hex>``.
         threshold_chars: The longest output that stays inline, and the longest failure, in characters.
@@ -58,7 +58,7 @@ class ToolBody:
         is_revoked: Callable[[], bool],
         fence: int | None = None,
     ) -> ToolOutcome | None:
-        """What became of the call; ``None`` if its time ended first, or it was stopped."""
+        """Run the call and return its outcome; ``None`` if its time ended first or it was stopped."""
         started = self.clock.monotonic()
         context = self._context(ticket, attempt, at_s=started + remaining_s, fence=fence)
         try:
@@ -75,7 +75,7 @@ class ToolBody:
         return None if outcome is None else self._kept(outcome, ticket, context.deadline)
 
     def _returned(self, spec: ToolSpec, ticket: Ticket, value: object, started: float) -> ToolOutcome:
-        """What the value comes to; raises if there is no memory for its JSON, as in doubt what a write did."""
+        """The outcome of a returned value; raises if memory is too short for its JSON, which puts a write in doubt."""
         try:
             return in_this_process(
                 outcome_of_return,
@@ -100,7 +100,7 @@ class ToolBody:
         return self._retrying(context.deadline)(tries)
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:
-        """Tries again while the next try begins in time; a last failure that is known is not turned into a timeout."""
+        """Retries as long as the next try would start in time, so that a known failure does not become a timeout."""
         return Retrying(
             retry=retry_if_exception_type(ToolTransientError),
             wait=wait_random_exponential(multiplier=0.05, max=MAX_BACKOFF_S),
@@ -126,7 +126,7 @@ class ToolBody:
         return round((self.clock.monotonic() - started) * 1_000, 3)
 
     def _kept(self, outcome: ToolOutcome, ticket: Ticket, deadline: DeadlineToken) -> ToolOutcome:
-        """The outcome, with a long output stored aside in the call's time, and a long failure cut (artifacts.md)."""
+        """The outcome, with a long output stored as an artifact within the call's time, or a long failure cut."""
         if not isinstance(outcome, ToolExecutionResult) or len(outcome.output) <= self.threshold_chars:
             return shortened(outcome, self.threshold_chars)
         artifact_id = self.new_artifact_id()
@@ -150,14 +150,14 @@ class ToolBody:
         )
 
     def discard(self, stored: ToolArtifactReference) -> None:
-        """Remove the bytes of an output that no call will refer to. Never raises, and takes no longer than storing."""
+        """Remove the bytes of an output that no call will refer to. Never raises, and has the same time as storing."""
         try:
             within(LONGEST_PUT_S, partial(self._remove, stored.url))
         except Exception as error:  # noqa: BLE001 - never raises: the call is over
             log.warning("bytes at %s may stay, to which no call refers: %s", stored.url, error)
 
     def _remove(self, url: str) -> None:
-        """Remove what was stored and no call refers to, or nobody ever would."""
+        """Remove stored bytes that no call refers to; nothing else would ever do so."""
         try:
             self.blobs.delete(url)
         except HarnessError as error:
@@ -165,7 +165,7 @@ class ToolBody:
 
 
 class Tries:
-    """One call's body, called again and again; a try that did nothing does not settle what became of an earlier one.
+    """One call's body, called repeatedly; a later try that fails cleanly does not resolve doubt about an earlier one.
 
     Args:
         invoke: Calls the body.
@@ -176,7 +176,7 @@ class Tries:
         self._doubt: ToolOutcomeUnknown | None = None
 
     def __call__(self) -> object:
-        """What the body returns or raises."""
+        """Return or raise what the body does."""
         try:
             return self._invoke()
         except ToolOutcomeUnknown as doubt:

@@ -1,4 +1,4 @@
-"""Running a call that is no read. SQL is the arbiter: it says whether the call starts, and how it ended."""
+"""Running a call that is not a read. SQL is the arbiter: it decides whether the call starts, and how it ended."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from harness_worker.turn.tickets import Ticket, ticket_for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRunner:
-    """Runs writes; holds nothing of any of them.
+    """Runs writes; keeps no state of any write.
 
     Args:
-        store: The journal, their arbiter.
+        store: The journal, the arbiter of writes.
         dispatcher: Sends wake-ups.
         execution: Runs bodies.
-        aftermath: Does what follows.
-        patiently: Asks the journal again once a body may have run.
+        aftermath: Does what follows a call's end.
+        patiently: Retries if the journal does not answer once a body may have run.
         timing: The protocol's times.
         clock: This process's monotonic time.
     """
@@ -48,7 +48,7 @@ class WriteRunner:
         """Serve the message of a write.
 
         Raises:
-            TransientError: The journal did not say whether it may start.
+            TransientError: The journal did not say whether the write may start.
         """
         asked = self.clock.monotonic()
         spec = self.execution.spec_of(job)
@@ -68,7 +68,7 @@ class WriteRunner:
         return self._hand_in(job, started, ticket, None if outcome is None else _certain(call, outcome))
 
     def _enter(self, job: Job) -> float:
-        """Have the journal note that the body begins, after a wait; until when it may run, which may be over."""
+        """Record, after a wait, that the body starts; return until when it may run, which may be in the past."""
         asked = self.clock.monotonic()
         remaining_s = self._begin(job, partial(enter_write, **_run_of(job)))
         if remaining_s is None:
@@ -78,10 +78,10 @@ class WriteRunner:
         return asked + remaining_s
 
     def _begin(self, job: Job, rule: Callable[[Snapshot], Decision[T]]) -> T | None:
-        """Commit what lets a body begin. A commit that may have been made is undone: the body was not entered.
+        """Commit the start of a body. A commit that may have been made is undone, because the body was not started.
 
-        Only where the rule did let it begin: what else is known as this process's run may be an earlier one, whose
-        body ran and whose end the journal never heard.
+        It is undone only if the rule did allow the start. Otherwise, the run that the journal has for this process may
+        be an earlier one, whose body ran and whose end was never recorded.
         """
         begun: list[Call] = []
 
@@ -98,7 +98,7 @@ class WriteRunner:
             raise
 
     def _check_start(self, job: Job, asked: float) -> None:
-        """Hand the call back if the gate forbids it, or this process stood still since it asked the journal."""
+        """Hand the call back if the gate forbids it, or if this process was stopped since it asked the journal."""
         if not self.execution.gate_lets(job) or self.execution.stood_still(asked):
             self._hand_back(job)
             raise Withdrawn
@@ -127,7 +127,7 @@ class WriteRunner:
         return Canvas.CONTINUES if handed.go is Go.PASS else Canvas.STAYS
 
     def _committed(self, job: Job, outcome: ToolOutcome | None) -> HandedIn | None:
-        """What the journal makes of it; ``None``: it never answered."""
+        """What the journal decides about the outcome; ``None`` if it never answered."""
         rule = partial(hand_in, outcome=outcome, **_run_of(job))
         return self.patiently.or_give_up(
             lambda: self.store.transact(job.turn_id, rule, follows=True), f"{job}: its result"
@@ -138,7 +138,7 @@ class WriteRunner:
 
 
 def _certain(call: Call, outcome: ToolOutcome) -> ToolOutcome:
-    """What is told of a write: one that did not start is in doubt if an earlier attempt of it may have."""
+    """The outcome to report: a write that did not start is in doubt if an earlier attempt of it may have started."""
     if isinstance(outcome, ToolDenied) and call.attempt > 1:
         in_time = " in time" if outcome.reason is DenialReason.DEADLINE else f": {outcome.details}"
         return unknown(call, f"could not run again{in_time}")
@@ -146,5 +146,5 @@ def _certain(call: Call, outcome: ToolOutcome) -> ToolOutcome:
 
 
 def _run_of(job: Job) -> dict[str, object]:
-    """The call, its attempt and its process, as the rules of writes name them."""
+    """The call, its attempt and its process, as keyword arguments of the rules for writes."""
     return {"call_id": job.call_id, "attempt": job.attempt, "runner": job.runner}
