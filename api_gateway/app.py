@@ -105,9 +105,9 @@ def create_app(settings: Settings) -> FastAPI:
     webhooks.describe_webhooks(app)
     install_openapi(app)
     app.add_middleware(Guard, keys=Keys(shared.engine), keyless=settings.dev_keyless)
-    app.add_middleware(Answered, tell=lambda scope, status, _: shared.traffic.count(scope, status))
+    app.add_middleware(Answered, report=lambda scope, status, _: shared.traffic.count(scope, status))
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Answered, tell=log_access)
+    app.add_middleware(Answered, report=log_access)
     return app
 
 

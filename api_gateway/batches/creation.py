@@ -24,7 +24,7 @@ from harness_worker.schema import batches, db_now, messages, turn_events, turns,
 from harness_worker.wire import QUEUE_LOOK_S, TurnStatus
 
 LOOKED_AT_A_S: Final = 20.0
-"""How many turns of a batch become due a second, so that coordinators who find them also find others' turns."""
+"""How many turns of a batch become due a second, so that coordinators in search of due turns also find other ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

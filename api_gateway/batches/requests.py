@@ -19,7 +19,7 @@ MOST_REQUESTS: Final = 10_000
 
 
 class BatchParams(TurnRequest):
-    """One turn of a batch, as ``POST /v1/turns`` takes it, except that it always waits for its turn in its session."""
+    """One turn of a batch, as ``POST /v1/turns`` takes it, but it always waits for those before it in its session."""
 
     multitask: Literal["enqueue"] | None = None  # pyright: ignore[reportIncompatibleVariableOverride] - frozen
 

@@ -17,7 +17,7 @@ QUEUE_RETRY_S: Final = 5
 """Retry-After, in seconds, when too many turns wait: nobody knows when one of them will end."""
 
 # Turns that wait for a person do not count: they hold no worker, and slow people must not get a post refused.
-_IN_THE_WAY: Final = (TurnStatus.QUEUED, TurnStatus.RUNNING)
+_COUNTED: Final = (TurnStatus.QUEUED, TurnStatus.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ async def check_queue(connection: AsyncConnection, tenant: str, most: int, more:
     if more > most:
         detail = f"{more} turns never fit: {most} of this tenant may be queued or running; post fewer at once"
         raise Problem("queue_full", detail)
-    unfinished = (turns.c.tenant == tenant, turns.c.finished_at.is_(None), turns.c.status.in_(_IN_THE_WAY))
+    unfinished = (turns.c.tenant == tenant, turns.c.finished_at.is_(None), turns.c.status.in_(_COUNTED))
     posted = turns.c.parent_id.is_(None)  # a turn that an agent asks for is part of the turn that asks
     works = turns.c.parked_at.is_(None)  # if parked, all the turns that it asked for wait for people
     last = select(turns.c.id).where(*unfinished, posted, works).limit(1).offset(most - more)

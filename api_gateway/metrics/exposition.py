@@ -86,12 +86,12 @@ def _webhooks(outcomes: Mapping[Key, int]) -> Metric:
     return _counter("harness_webhook_deliveries", "Attempts to deliver a webhook.", ("outcome",), numbers)
 
 
-def _counter(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
-    return _filled(CounterMetricFamily(name, words, labels=labels), values)
+def _counter(name: str, help_text: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
+    return _filled(CounterMetricFamily(name, help_text, labels=labels), values)
 
 
-def _gauge(name: str, words: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
-    return _filled(GaugeMetricFamily(name, words, labels=labels), values)
+def _gauge(name: str, help_text: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
+    return _filled(GaugeMetricFamily(name, help_text, labels=labels), values)
 
 
 def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[Key, float]) -> Metric:
@@ -100,8 +100,8 @@ def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[Key
     return family
 
 
-def _summary(name: str, words: str, number: Mapping[str, float], sums: Mapping[Key, float]) -> Metric:
-    family = SummaryMetricFamily(name, words, labels=("agent",))
+def _summary(name: str, help_text: str, number: Mapping[str, float], sums: Mapping[Key, float]) -> Metric:
+    family = SummaryMetricFamily(name, help_text, labels=("agent",))
     for agent, count in number.items():
         family.add_metric((agent,), int(count), sums[agent,])
     return family

@@ -133,11 +133,11 @@ class FleetFigures:
             await client.aclose()
 
 
-async def _answer(asked: Coroutine[Any, Any, T], whom: str) -> T | None:
+async def _answer(asked: Coroutine[Any, Any, T], source: str) -> T | None:
     try:
         return await answered_within(TIMEOUT_S, asked)
     except Exception as error:  # noqa: BLE001 - never raises: the gap is reported, and the rest is exposed
-        _log.warning("metrics without %s: %s", whom, in_a_line(error))
+        _log.warning("metrics without %s: %s", source, in_a_line(error))
         return None
 
 

@@ -13,12 +13,12 @@ class Answered:
 
     Args:
         app: The application that answers.
-        tell: Called with the request's scope, the answer's status, and how long the request took, in seconds.
+        report: Called with the request's scope, the answer's status, and how long the request took, in seconds.
     """
 
-    def __init__(self, app: ASGIApp, *, tell: Callable[[Scope, int, float], None]) -> None:
+    def __init__(self, app: ASGIApp, *, report: Callable[[Scope, int, float], None]) -> None:
         self._app = app
-        self._tell = tell
+        self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, then report."""
@@ -37,4 +37,4 @@ class Answered:
         try:
             await self._app(scope, receive, watched)
         finally:
-            self._tell(scope, status, perf_counter() - started)
+            self._report(scope, status, perf_counter() - started)

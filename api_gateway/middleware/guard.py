@@ -62,7 +62,7 @@ class Guard:
         try:
             self._check_keyless(scope.get("client"), headers)
         except Problem as problem:
-            raise _of_preflight(problem) if _is_preflight(scope, headers) else problem from None
+            raise _for_preflight(problem) if _is_preflight(scope, headers) else problem from None
         return {"tenant": TENANT, "may_go_on": _always}
 
     def _check_keyless(self, client: tuple[str, int] | None, headers: Headers) -> None:
@@ -96,7 +96,7 @@ def _is_preflight(scope: Scope, headers: Headers) -> bool:
     return scope["method"] == "OPTIONS" and "origin" in headers
 
 
-def _of_preflight(problem: Problem) -> Problem:
+def _for_preflight(problem: Problem) -> Problem:
     return Problem(problem.code, _NO_BROWSERS, headers=problem.headers)
 
 

@@ -49,7 +49,7 @@ class Speech:
         """The text to pass on after an event or a hint, if any.
 
         Args:
-            kind: Its type, which may be any.
+            kind: Its type; others than those of text are ignored.
             data: Its data.
         """
         match kind:

@@ -16,12 +16,12 @@ TOO_SHORT: Final = frozenset({"too_short", "string_too_short"})
 
 def field_problems(errors: Sequence[Mapping[str, Any]], *prefix: str) -> list[FieldProblem]:
     """The first of Pydantic's errors, as the API reports them; never with the values, which may be long or secret."""
-    told = [
+    shown = [
         FieldProblem(loc=[*prefix, *(_printable(part) for part in error["loc"])], msg=_message(error))
         for error in errors[:MOST_PROBLEMS]
     ]
-    others = len(errors) - len(told)
-    return [*told, FieldProblem(loc=[*prefix], msg=f"and {others} more are wrong")] if others else told
+    others = len(errors) - len(shown)
+    return [*shown, FieldProblem(loc=[*prefix], msg=f"and {others} more are wrong")] if others else shown
 
 
 def _printable(part: str | int) -> str | int:

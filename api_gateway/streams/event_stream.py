@@ -95,10 +95,10 @@ class EventStream:
         Everything that happens after the context is entered is included.
         """
         with self.live.watch(self.turn_id) as feed:
-            async with aclosing(beating(self._told(feed), self.heartbeat_s)) as told:
+            async with aclosing(beating(self._events(feed), self.heartbeat_s)) as told:
                 yield told
 
-    async def _told(self, feed: Feed) -> AsyncGenerator[Told]:
+    async def _events(self, feed: Feed) -> AsyncGenerator[Told]:
         heads = LateAnswers(partial(self._head, feed))
         permission = _Permission(self.may_go_on, feed)
         woken: LiveEvent | Wake = Wake.LOST  # so that past events are read first

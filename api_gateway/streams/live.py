@@ -146,7 +146,7 @@ class LiveEvents:
             if self._on_rest is not None and _RESTS.search(fields.get("told", "")):
                 self._on_rest(fields.get("turn", ""))
             feeds = self._feeds.get(fields.get("turn", ""), ())
-            for event in _told(fields) if feeds else ():
+            for event in _events_of(fields) if feeds else ():
                 for feed in feeds:
                     feed.offer(event)
 
@@ -184,7 +184,7 @@ def _of_stream(reply: Any) -> list[Entry]:  # noqa: ANN401 - RESP2 gives a list,
     return stream
 
 
-def _told(fields: Mapping[str, str]) -> list[LiveEvent | Wake]:
+def _events_of(fields: Mapping[str, str]) -> list[LiveEvent | Wake]:
     """The events of an entry, in the format of ``adapters/redis/events``; any other format sends the waiter to SQL."""
     try:
         return [

@@ -74,7 +74,7 @@ class TurnCreator:
             claim: The request's idempotency key.
             follows: The turn that must be the last of its session before this one.
             allowance: Whether the tenant's daily budget allows new turns.
-            on_commit: Called before the commit of a new turn: from then on it may be made, whatever is raised.
+            on_commit: Called before the commit of a new turn: from then on it may exist, whatever is raised.
 
         Raises:
             Problem: 404 ``unknown_agent``, 422 ``idempotency_mismatch``, 409 ``idempotency_in_flight``, 409

@@ -120,7 +120,7 @@ async def origin_of(connection: AsyncConnection, tenant: str, fork: Fork) -> Ori
     count = _messages_before(step, roles)
     if count is None:
         raise invalid_at(["body", "from_step"], _no_such_step(row.id, roles))
-    return Origin(row=row, step=step, message_count=count, request=_asked(row, fork.request))
+    return Origin(row=row, step=step, message_count=count, request=_request_of(row, fork.request))
 
 
 def _messages_before(step: int, roles: Sequence[str]) -> int | None:
@@ -138,7 +138,7 @@ def _no_such_step(turn_id: str, roles: Sequence[str]) -> str:
     return f"turn {turn_id} has {steps} steps; from_step may be 0 to {last} now, because {why}"
 
 
-def _asked(row: Row[Any], given: ForkRequest) -> TurnRequest:
+def _request_of(row: Row[Any], given: ForkRequest) -> TurnRequest:
     """The fork as a post would ask for it.
 
     The system text and the budget are inherited only with the agent; the priority is not inherited. A limit that a

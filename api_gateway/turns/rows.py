@@ -22,11 +22,11 @@ _SHOWN: Final = (
     *("output_text", "budget", "error", "decision", "metadata", "batch_id", "custom_id"),
 )
 _TIMES: Final = ("created_at", "started_at", "finished_at")
-_WORKED_UP: Final = (
+_CONVERTED: Final = (
     *("used", "delegated", "citations", "parent_id", "parent_call_id"),
     *("forked_from", "first_step", "parked_below"),
 )
-TURN_COLUMNS: Final = tuple(turns.c[name] for name in (*_SHOWN, *_TIMES, *_WORKED_UP))
+TURN_COLUMNS: Final = tuple(turns.c[name] for name in (*_SHOWN, *_TIMES, *_CONVERTED))
 """The columns that are read to show a turn; others may be long, such as what it was prepared with."""
 
 TEXT_BYTES: Final = octets(turns.c.input) + octets(turns.c.output_text)

@@ -61,7 +61,7 @@ def app_of(pieces: Pieces, version: str, counted: list[int]) -> FastAPI:
         raise Problem("not_found", "there is none")
 
     install_problem_handlers(app)
-    app.add_middleware(Answered, tell=lambda _scope, status, _elapsed_s: counted.append(status))
+    app.add_middleware(Answered, report=lambda _scope, status, _elapsed_s: counted.append(status))
     app.add_middleware(HeadAsGet)
     app.add_middleware(SpeaksAsgi, version=version)
     return app

@@ -22,9 +22,9 @@ RENEW_S: Final = 60.0
 GONE_S: Final = 180.0
 """After how many seconds without renewal an agent counts as no longer served."""
 
-_SAID: Final = ("name", "app", "model", "tools", "budget", "parallel")
+_FIELDS: Final = ("name", "app", "model", "tools", "budget", "parallel")
 
-_PUBLISHED: Final[Select[Any]] = select(*(agents.c[name] for name in _SAID), db_now() - agents.c.published_at).where(
+_PUBLISHED: Final[Select[Any]] = select(*(agents.c[name] for name in _FIELDS), db_now() - agents.c.published_at).where(
     or_(agents.c.app == bindparam("this_app"), agents.c.name.in_(bindparam("mine", expanding=True)))
 )
 
@@ -104,7 +104,7 @@ def _rows(app: str, specs: Iterable[AgentSpec]) -> list[dict[str, Any]]:
 def _found(connection: Connection, app: str, rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], float]]:
     """The agents published by the app or under the rows' names, each with its age in seconds."""
     found = connection.execute(_PUBLISHED, {"this_app": app, "mine": [row["name"] for row in rows]})
-    return [(dict(zip(_SAID, row[:-1], strict=True)), row[-1]) for row in found]
+    return [(dict(zip(_FIELDS, row[:-1], strict=True)), row[-1]) for row in found]
 
 
 def renewal(rows: Sequence[dict[str, Any]], found: Sequence[tuple[dict[str, Any], float]]) -> Renewal:
