@@ -48,7 +48,7 @@ async def check_queue(connection: AsyncConnection, tenant: str, most: int, more:
         Problem: 429 ``queue_full``, without ``Retry-After`` if that many turns can never fit.
     """
     if more > most:
-        detail = f"{more} turns never fit: {most} of this tenant may be queued or running; post fewer at once"
+        detail = f"{more} turns never fit: at most {most} of this tenant may be queued or running; post fewer at once"
         raise Problem("queue_full", detail)
     unfinished = (turns.c.tenant == tenant, turns.c.finished_at.is_(None), turns.c.status.in_(_COUNTED))
     posted = turns.c.parent_id.is_(None)  # a turn that an agent asks for is part of the turn that asks

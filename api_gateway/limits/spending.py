@@ -116,4 +116,4 @@ class Spending:
 def _exhausted(most: float, free_in_s: float) -> Problem:
     wait_s = max(1, math.ceil(free_in_s))
     used = f"this tenant's turns of the last 24 hours have used the {most:g} dollars that they may use"
-    return Problem("budget_exhausted", f"{used}: the next is taken in {wait_s} s", headers={"Retry-After": str(wait_s)})
+    return Problem("budget_exhausted", f"{used}: ask again in {wait_s} s", headers={"Retry-After": str(wait_s)})

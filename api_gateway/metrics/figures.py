@@ -137,7 +137,7 @@ async def _answer(asked: Coroutine[Any, Any, T], source: str) -> T | None:
     try:
         return await answered_within(TIMEOUT_S, asked)
     except Exception as error:  # noqa: BLE001 - never raises: the gap is reported, and the rest is exposed
-        _log.warning("metrics without %s: %s", source, in_a_line(error))
+        _log.warning("the metrics lack those of %s: %s", source, in_a_line(error))
         return None
 
 

@@ -80,7 +80,7 @@ class Guard:
             detail = "without an API key only this machine may use the API: call http://127.0.0.1 or http://localhost"
             raise Problem("forbidden", detail)
         if _is_of_another_page(host, headers):
-            detail = "without an API key pages of other hosts and ports may not call the API: have a server call it"
+            detail = "without an API key, pages of other hosts or ports may not call the API: have a server call it"
             raise Problem("forbidden", detail)
 
 

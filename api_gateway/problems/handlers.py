@@ -77,7 +77,7 @@ async def _on_database(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_bug(request: Request, _error: Exception) -> JSONResponse:
-    detail = "an unexpected error in the gateway; its log tells more"
+    detail = "an unexpected error in the gateway; its log has the details"
     headers = {"Connection": "close"}  # the error also reaches the server, which closes it: the client must know
     if _may_be_made(request):
         detail, headers = f"{detail}; {MAY_BE_MADE}", {**headers, **NO_RETRY}

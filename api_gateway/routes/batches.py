@@ -92,7 +92,7 @@ async def read_results(
     """The turns that have ended so far, in the order in which they were posted, a JSON object a line."""
     await _check_exists(batch_id, services)
     if query.after is not None and not await services.batches.has(batch_id, query.after):
-        raise invalid_at(["query", "after"], "is no turn of this batch; pass the `turn.id` of the last line you read")
+        raise invalid_at(["query", "after"], "is not a turn of this batch; pass the `turn.id` of the last line read")
     first = await services.batches.results(batch_id, query.after or "")
     return StreamingResponse(_lines(services.batches, batch_id, first), media_type=JSON_LINES)
 

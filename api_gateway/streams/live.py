@@ -136,7 +136,7 @@ class LiveEvents:
                     self._fan_out(batch)
             except Exception as error:  # noqa: BLE001 - never raises: without this reader everybody relies on SQL
                 log = _log.warning if failures == 0 else _log.debug
-                log("live events are not available, answers come from SQL alone: %s", error)
+                log("live events are not available; answers come from SQL alone: %s", error)
                 self._wake_all(Wake.LOST)
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1

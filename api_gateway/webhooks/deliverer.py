@@ -151,7 +151,7 @@ class Deliverer:
             if event is not None:
                 await self._attempt(claim, event)
         except Exception as error:  # noqa: BLE001 - never raises: the lease ends, and the event is delivered again
-            _log.warning("the webhook of turn %s is delivered again later: %s", claim.turn_id, in_a_line(error))
+            _log.warning("the webhook of turn %s will be delivered again later: %s", claim.turn_id, in_a_line(error))
 
     async def _attempt(self, claim: Claim, event: WebhookEvent) -> None:
         body = webhook_body(event.kind, event.at, event.turn)

@@ -250,7 +250,7 @@ def test_batch_that_does_not_fit_is_refused_whole(database_url: str, valkey_url:
     with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url), **limits) as gateway:
         gateway.worker.redis.flushdb()  # it remembers what earlier runs have posted
         for many, code, words in (
-            (4, "queue_full", "4 turns never fit: 3 of this tenant may be queued or running"),
+            (4, "queue_full", "4 turns never fit: at most 3 of this tenant may be queued or running"),
             (10, "rate_limited", "10 turns never fit into this tenant's rate (9 per hour)"),
         ):
             never = gateway.post_batch(*NOTHING_OWN * many)
