@@ -1,3 +1,3 @@
-"""A worker of either role in the foreground, and what it is called."""
+"""Runs a worker of either role in the foreground, and names it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A coordinator: its tasks, and what runs beside them."""
+"""A coordinator: its tasks, and the threads beside them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STOP_THREADS: Final = 2
 def serve_turns(
     fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None
 ) -> tuple[Rounds | Tracing, ...]:
-    """Register a coordinator's tasks; what runs beside them, to be started."""
+    """Register a coordinator's tasks, and return what runs beside them, not started yet."""
     settings, tally, memories = fleet.settings, Tally(fleet.redis), SqlMemories(fleet.engine)
     models = make_models(settings, registry.models)
     if faults is not None:
@@ -96,18 +96,18 @@ def _publishing(fleet: Fleet, knowledge: Knowledge) -> Publishing:
 
 
 def _stop_when_told(coordinator: Coordinator, heartbeat: VisitHeartbeat) -> None:
-    """Serve the stop command: the visits of a turn give up what they wait for, and the turn is looked at."""
+    """Serve the stop command: a turn's visits give up whatever they are waiting for, and the turn is looked at."""
     threads = ThreadPoolExecutor(max_workers=STOP_THREADS, thread_name_prefix="stop")
 
     def stop(_state: object, turn_id: str) -> None:
         heartbeat.stop_turn(turn_id)
-        threads.submit(look_at_stopped, coordinator, turn_id)  # those of the pool may all be waiting for models
+        threads.submit(look_at_stopped, coordinator, turn_id)  # the pool's threads may all be waiting for models
 
     serve_stop(stop)
 
 
 def look_at_stopped(coordinator: Coordinator, turn_id: str) -> None:
-    """Look at a turn that was told to stop. Never raises: nobody asks what became of this look."""
+    """Look at a turn that was told to stop. Never raises, because nobody waits for the result of this look."""
     try:
         coordinator.advance(turn_id, was_told=True)
     except HarnessError as error:

@@ -1,4 +1,4 @@
-"""Names of workers: the same after a restart, and never two workers' at once."""
+"""Names of workers, which are the same after a restart, and unique among those that run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from typing import Final
 
 MOST: Final = 100
-"""How many workers of one role on one host have names that stay; one beyond them is named after its process."""
+"""How many workers of a role on a host have lasting names; any further worker is named after its process."""
 
 
 class WorkerName:
-    """``ROLE@HOST``, or ``ROLE-2@HOST`` and so on where that is taken on this host.
+    """``ROLE@HOST``, or ``ROLE-2@HOST`` and so on if that is taken on this host.
 
-    A name is held by a socket in the kernel's abstract namespace (unix(7)): bound once a host, by whatever user, and
-    free as soon as its process has ended, however it ends. Without that, as on macOS, a worker is named after its
-    process: ``ROLE-PID@HOST``.
+    A name is held by a socket in the kernel's abstract namespace (unix(7)), which can be bound once per host, by any
+    user, and is free as soon as its process has ended, however it ends. Where there is none, as on macOS, a worker is
+    named after its process: ``ROLE-PID@HOST``.
 
     Args:
-        role: What the worker does.
-        broker_url: Workers of one broker have to differ.
+        role: The worker's role.
+        broker_url: The broker; names have to differ among the workers of one broker.
     """
 
     def __init__(self, role: str, broker_url: str) -> None:
@@ -33,13 +33,13 @@ class WorkerName:
         self.full = f"{name}@{socket.gethostname()}"
 
     def disown(self, **_: object) -> None:
-        """Leave the name to the parent, in a child: it must not hold the name any longer than its parent does."""
+        """Leave the name to the parent; to be called in a child, which must not hold it longer than the parent."""
         if self._claim is not None:
             self._claim.close()
 
 
 def role_of(name: str) -> str:
-    """What the worker of that full name does: ``coordinator`` or ``tools``."""
+    """The role of the worker with that full name: ``coordinator`` or ``tools``."""
     return name.partition("@")[0].partition("-")[0]
 
 

@@ -1,4 +1,4 @@
-"""The two roles of workers, and how much each does at a time unless somebody says."""
+"""The two roles of workers, and the default concurrency of each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _LEAST_TOOLS: Final = 2
 
 
 class Role(StrEnum):
-    """What a worker does."""
+    """The role of a worker."""
 
     COORDINATOR = "coordinator"
     TOOLS = "tools"
 
 
 def tool_processes() -> int:
-    """How many processes run tools: the CPUs, at least two."""
+    """How many processes run tools by default: one per CPU, but at least two."""
     return max(_LEAST_TOOLS, os.cpu_count() or 0)

@@ -1,4 +1,4 @@
-"""A worker of either role in the foreground: Celery's own worker, with our tasks, heartbeats and drain."""
+"""Runs a worker of either role in the foreground: Celery's own worker, with our tasks, heartbeats and drain."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ CHILDREN_TICK_S: Final = 0.25
 TASK_EVENTS_TICK_S: Final = 0.2
 
 RECEIVED: Final = "Task %(name)s[%(id)s] received: %(args)s %(kwargs)s"
-"""Celery's line, with what its sender lets be shown: the ids of turn and call, by which a log is searched. Not so the
-line of a success, for which Celery takes what a producer of ``turn.submit`` lets be shown, a user's text too."""
+"""Celery's log line, with the arguments that the sender allows to be shown: the ids of turn and call, by which logs are
+searched. The line for a success stays without them, because there Celery shows what a producer of ``turn.submit``
+allows, which may include a user's text."""
 
 LAST_TRACES_S: Final = 2.0
-"""How long a worker that leaves may go on sending traces, of the time that a drain keeps for the end."""
+"""How long an exiting worker may go on sending traces, in seconds; a part of what a drain reserves for the end."""
 
 
 def run_worker(
@@ -56,15 +57,15 @@ def run_worker(
     concurrency: int,
     ready_file: Path | None = None,
 ) -> NoReturn:
-    """Serve until a signal says stop, then drain and exit.
+    """Serve until a signal asks to stop, then drain and exit.
 
     Args:
-        role: What it does.
+        role: The worker's role.
         registry: The agents and tools to serve.
-        settings: Where everything is.
-        queues: Only these; every queue of the role if empty.
-        concurrency: Threads of a coordinator, processes of a tool worker.
-        ready_file: Gets one line as soon as the worker consumes.
+        settings: This process's settings.
+        queues: The queues to serve; every queue of the role if empty.
+        concurrency: The number of a coordinator's threads, or of a tool worker's processes.
+        ready_file: A file that gets one line as soon as the worker consumes.
 
     Raises:
         HarnessError: The database does not answer, or a setting is wrong.
@@ -88,10 +89,10 @@ def run_worker(
     served = queues or default_queues(role, registry)
     worker = _make_worker(fleet, role, name=name, queues=served, concurrency=concurrency)
     surroundings.restore()
-    _log_no_words()
+    _keep_texts_out_of_logs()
     for warning in _warnings(role, registry, settings, served):
         log.warning(warning)
-    _tell_the_database(role, fleet, knowledge)
+    _publish_or_ping(role, fleet, knowledge)
     _serve(worker, services, drain, ready_file)
 
 
@@ -109,17 +110,17 @@ def _make_worker(fleet: Fleet, role: Role, *, name: WorkerName, queues: Sequence
     )
 
 
-def _tell_the_database(role: Role, fleet: Fleet, knowledge: Knowledge) -> None:
-    """Publish what a coordinator serves; a tool worker only asks, so that it does not begin if there is no answer."""
+def _publish_or_ping(role: Role, fleet: Fleet, knowledge: Knowledge) -> None:
+    """Publish a coordinator's agents; a tool worker only checks that the database answers, and else does not start."""
     if role is Role.COORDINATOR:
         fleet.catalogue.publish(fleet.settings.app or "", knowledge.agents.values())
     else:
         fleet.store.ping()
 
 
-def _log_no_words() -> None:
+def _keep_texts_out_of_logs() -> None:
     trace.LOG_RECEIVED = RECEIVED
-    logging.getLogger("celery.pool").setLevel(logging.INFO)  # at DEBUG it tells all arguments of a task
+    logging.getLogger("celery.pool").setLevel(logging.INFO)  # at DEBUG it logs all arguments of a task
 
 
 def _warnings(role: Role, registry: Registry, settings: Settings, queues: Sequence[str]) -> Iterator[str]:
@@ -131,7 +132,7 @@ def _warnings(role: Role, registry: Registry, settings: Settings, queues: Sequen
 
 
 def default_queues(role: Role, registry: Registry) -> tuple[str, ...]:
-    """Every queue a worker of that role serves."""
+    """All queues that a worker of that role serves."""
     if role is Role.COORDINATOR:
         return tuple(turn_queue(priority) for priority in Priority)
     return tuple(sorted({DEFAULT_TOOL_QUEUE, *(tool.queue for tool in registry.tools.values())}))
@@ -157,11 +158,11 @@ def _serve(
     for service in services:
         if isinstance(service, Tracing):
             service.finish(LAST_TRACES_S)
-    _leave(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
+    _exit(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
 
 
-def _leave(code: int) -> NoReturn:
-    """Exit at once: a thread that still waits for a model must not keep the process; its turn goes on elsewhere."""
+def _exit(code: int) -> NoReturn:
+    """Exit at once: a thread that waits for a model must not keep the process alive; its turn goes on elsewhere."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

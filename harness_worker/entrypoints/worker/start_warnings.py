@@ -1,4 +1,4 @@
-"""What a worker that starts cannot do for its tools and models; it serves them all the same."""
+"""Warnings when a worker starts about tools, queues and models that will not work; it serves them all the same."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness_worker.core.registration.tools import ToolSpec
 
 
 def too_long(tools: Iterable[ToolSpec], grace_s: float) -> Iterator[str]:
-    """A line of the tools whose calls a drain may cut short for good, for they may not run twice.
+    """A line about tools whose calls a drain may cut short for good, because they may not run twice.
 
     Args:
-        tools: What a worker serves.
-        grace_s: How long its drain takes, in seconds.
+        tools: The tools that the worker serves.
+        grace_s: How long its drain may take, in seconds.
     """
     waits_s = max(0.0, grace_s - LAST_RESORT_S)
     cut = [each for each in tools if not each.retry_safe and each.delegation is None and each.timeout_s > waits_s]
@@ -30,22 +30,22 @@ def too_long(tools: Iterable[ToolSpec], grace_s: float) -> Iterator[str]:
 
 
 def unused_queues(served: Iterable[str], used: Iterable[str]) -> Iterator[str]:
-    """A line of the queues that a tool worker serves though no tool goes there: they may be misspelt.
+    """A line about queues that a tool worker serves but that no tool uses: they may be misspelt.
 
     Args:
-        served: The queues of the worker.
-        used: Those that the app's tools name.
+        served: The worker's queues.
+        used: The queues that the app's tools name.
     """
     if unused := sorted({*served} - {*used}):
         yield f"no tool goes to {', '.join(unused)}, which this worker serves; the tools' queues are {', '.join(used)}"
 
 
 def missing_models(models: Iterable[str], *, has_key: bool) -> Iterator[str]:
-    """A line for each kind of models whose turns would fail.
+    """A line for each kind of model whose turns would fail.
 
     Args:
-        models: What agents, their memories and judges name.
-        has_key: Whether there is one for Claude.
+        models: The models that agents, their memories and judges name.
+        has_key: Whether there is an API key for Claude.
     """
     named = sorted(models)
     claude = [model for model in named if not model.startswith(PREFIX)]

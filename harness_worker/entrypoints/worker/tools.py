@@ -1,4 +1,4 @@
-"""A tool worker: a task for each tool, heartbeats of the calls that run, and word of those whose process died."""
+"""A tool worker: a task for each tool, heartbeats of running calls, and reports of calls whose process died."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def serve_tools(
     fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None
 ) -> tuple[CallHeartbeat, ...]:
-    """Register a task for each tool; what runs beside them, to be started."""
+    """Register a task for each tool, and return what runs beside them, not started yet."""
     deadline = SignalDeadline()
     runner = make_call_runner(
         settings=fleet.settings,
@@ -66,14 +66,15 @@ def serve_tools(
 
     worker_process_init.connect(forked, weak=False)
     serve_stop(stop_tools)
-    return _beats(fleet, registry)
+    return _heartbeats(fleet, registry)
 
 
 def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
-    """A call's process is known to be dead: say so, and have somebody look.
+    """Report that a call's process is known to be dead, and have its turn looked at.
 
-    The journal first, and each on its own: a silent gate must not keep a write's end from being told, nor the reverse.
-    The worker's main thread does this, so nobody is waited for long; what is not told shows when the call's lease ends.
+    The journal is told first, and each part is independent: a silent gate must not keep a write's end from being
+    reported, nor the reverse. This runs in the worker's main thread, so it waits only briefly; a loss that cannot be
+    reported shows when the call's lease expires.
     """
     what = f"death of the process of call {run.call_id} of turn {run.turn_id}"
     priority = _try(f"{what} not told to the journal", lambda: fleet.store.lose_call(run))
@@ -93,12 +94,12 @@ def _try(otherwise: str, work: Callable[[], T]) -> T | None:
 
 def _lose_read(gate: Gate, run: RunningCall, *, overran: bool) -> None:
     if overran:
-        gate.beat([run])  # it lived until its time was over: a timeout, not a loss
+        gate.beat([run])  # the process lived until the call's time was over: a timeout, not a loss
     gate.lose(run)
 
 
-def _beats(fleet: Fleet, registry: Registry) -> tuple[CallHeartbeat, ...]:
-    """A thread each: a silent gate must not cost the writes their leases, nor a silent journal the reads theirs."""
+def _heartbeats(fleet: Fleet, registry: Registry) -> tuple[CallHeartbeat, ...]:
+    """One thread for each: a silent gate must not cost writes their leases, nor a silent journal the reads theirs."""
     every_s = fleet.settings.heartbeat_s
     beats = [("writes", partial(_beat_writes, fleet)), ("reads", partial(_beat_reads, fleet))]
     locking = frozenset(tool.name for tool in registry.tools.values() if tool.lock is not None)
