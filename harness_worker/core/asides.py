@@ -112,7 +112,7 @@ def compactable(prompt: Prompt, turn: Turn) -> bool:
     return prompt.has_past or turn.step - 1 > max(0, prepared.compacted_at - 1)
 
 
-def instead(prompt: Prompt, turn: Turn, kind: RequestKind, agent: AgentSpec) -> Prompt:
+def aside_prompt(prompt: Prompt, turn: Turn, kind: RequestKind, agent: AgentSpec) -> Prompt:
     """The aside's prompt: the step's own with a different request at its end, so that both use the provider's cache."""
     if kind is RequestKind.COMPACTION:
         return replace(prompt, messages=_to_sum_up(prompt.messages, turn), kind=kind, max_tokens=None)
@@ -157,7 +157,7 @@ def timed_out(kind: RequestKind) -> AsideAnswer:
     return AsideAnswer(text=NO_TIME, used=_claimed(kind))
 
 
-def heard(text: str, stop_reason: str, usage: Usage, kind: RequestKind) -> AsideAnswer:
+def answer_in(text: str, stop_reason: str, usage: Usage, kind: RequestKind) -> AsideAnswer:
     """The answer in a reply. A reflection that was cut short is still useful; a summary must be whole."""
     used = usage.plus(_claimed(kind))
     whole = stop_reason != "refusal" if kind is RequestKind.REFLECTION else stop_reason in _WHOLE

@@ -10,7 +10,7 @@ from harness_worker.core.children import all_parked, take_ended_children
 from harness_worker.core.collect_reads import ReadReport, collect_reads
 from harness_worker.core.collect_writes import collect_writes
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.lifecycle import changed_from, decide, merge, told_first
+from harness_worker.core.lifecycle import changed_from, decide, merge, preceded_by
 from harness_worker.core.parked_below import notice
 from harness_worker.core.progress import Dispatch, Next, go_on, stop_turn
 from harness_worker.core.records import Call, Turn
@@ -41,7 +41,7 @@ def collect(
         return stop_turn(snapshot, turn, snapshot.calls, cause, reports)
     answered = resolve(snapshot.calls, edits, now=now)
     calls = merge(snapshot.calls, answered.calls)
-    return told_first(answered.events, _collect(snapshot, visit, calls, reports))
+    return preceded_by(answered.events, _collect(snapshot, visit, calls, reports))
 
 
 def _collect(
@@ -51,20 +51,20 @@ def _collect(
     settled = take_ended_children(snapshot, snapshot.turn, calls)
     calls = settled.calls
     noticed = notice(snapshot, settled.turn, calls)
-    turn, told = noticed.turn, settled.events + noticed.events
+    turn, events = noticed.turn, settled.events + noticed.events
     reads = collect_reads(calls, reports, now=now, attempt_cap=timing.attempt_cap)
     calls = merge(calls, reads.changed)
     writes = collect_writes(calls, turn_deadline_at=turn.deadline_at, now=now, timing=timing)
     calls = merge(calls, writes.changed)
     if not _is_open(calls):
-        return told_first(told, go_on(snapshot, visit, turn, calls))
+        return preceded_by(events, go_on(snapshot, visit, turn, calls))
     resend = send_again(snapshot, reads.resend + writes.resend, timing=timing)
     parked_at = now if all_parked(calls, snapshot.children) else None
     looked = replace(turn, looks=resend.looks, parked_at=parked_at)
     lives_s = [report.lease_s for report in reports.values() if report.lease_s is not None]
     wake_at = look_in(looked, calls, now=now, timing=timing, lives_s=lives_s, children=snapshot.children)
     released = release(visit, looked, wake_at=wake_at, now=now)
-    return told_first(told, _wait(snapshot, visit, released, calls, resend.calls))
+    return preceded_by(events, _wait(snapshot, visit, released, calls, resend.calls))
 
 
 def _is_open(calls: Sequence[Call]) -> bool:

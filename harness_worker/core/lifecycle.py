@@ -62,7 +62,7 @@ def decide(
     )
 
 
-def told_first(events: tuple[EventDraft, ...], decision: Decision[T]) -> Decision[T]:
+def preceded_by(events: tuple[EventDraft, ...], decision: Decision[T]) -> Decision[T]:
     """The decision with these events placed before its own."""
     return replace(decision, events=events + decision.events) if events else decision
 

@@ -23,7 +23,7 @@ from harness_worker.core.ending import (
     with_results_told,
 )
 from harness_worker.core.gates import MODEL_FLOOR_S, floor_of
-from harness_worker.core.lifecycle import changed_from, decide, merge, told_first
+from harness_worker.core.lifecycle import changed_from, decide, merge, preceded_by
 from harness_worker.core.outcomes import ToolDenied
 from harness_worker.core.parking import park
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
@@ -116,7 +116,7 @@ def cut_turn(
     settled = cut(snapshot, turn, calls, STOPPED_BECAUSE[cause])
     calls = stop_calls(settled.calls, cause, reports, now=snapshot.now)
     ended = end(remembering(settled.turn, calls))
-    decision = told_first(settled.events, close_turn(snapshot, ended, calls))
+    decision = preceded_by(settled.events, close_turn(snapshot, ended, calls))
     return decision.with_result(replace(decision.result, left=tuple(call for call in snapshot.calls if call.is_open)))
 
 

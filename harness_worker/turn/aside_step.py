@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from harness_worker.core.asides import (
     Aside,
     AsideAnswer,
+    answer_in,
+    aside_prompt,
     compacted,
     compaction,
     failed,
-    heard,
-    instead,
     reflection,
     refused,
     shortened,
@@ -64,7 +64,7 @@ class AsideStep:
 
     def _answer(self, prompt: Prompt, kind: RequestKind, remaining_s: float) -> AsideAnswer:
         """The model's answer, given early enough to leave the step the time that it needs."""
-        asked = instead(prompt, self.turn, kind, self.agent)
+        asked = aside_prompt(prompt, self.turn, kind, self.agent)
         most_s = remaining_s - floor_of(self.turn, MODEL_FLOOR_S)
         try:
             reply = self._reply(asked, most_s)
@@ -72,7 +72,7 @@ class AsideStep:
             return timed_out(kind)
         except (ModelError, ScriptExhausted, TransientError) as error:
             return failed(str(error), kind)
-        return heard(text_of(reply.content), reply.stop_reason, reply.usage, kind)
+        return answer_in(text_of(reply.content), reply.stop_reason, reply.usage, kind)
 
     def _reply(self, asked: Prompt, most_s: float) -> ModelReply:
         """The model's reply to the whole history or, if a summary is wanted of too long a one, to shortened results."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from harness_worker.core.asides import MOST_RESULT_CHARS, NO_TIME, instead, shortened
+from harness_worker.core.asides import MOST_RESULT_CHARS, NO_TIME, aside_prompt, shortened
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.prompting.sent import blocks_of, since_summary
@@ -561,7 +561,7 @@ def test_summary_is_asked_for_as_any_provider_takes_it(past: list[Step], own: li
     sent = (*closed, *messages_of(1, own))
     assume(sent[-1].role == "user")
     turn = a_turn(step=len(own))
-    asked = instead(a_prompt(*sent), turn, RequestKind.COMPACTION, AGENT).messages
+    asked = aside_prompt(a_prompt(*sent), turn, RequestKind.COMPACTION, AGENT).messages
     for before, after in pairwise((*asked, Message(role="user", content=[]))):
         assert ids_in(after, "tool_result", "tool_use_id") == ids_in(before, "tool_use", "id")
     *whole, last = asked
