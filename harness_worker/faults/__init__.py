@@ -1,7 +1,7 @@
-"""Faults at every boundary of the protocol, for drills and tests. Without ``HARNESS_FAULTS`` nothing is wrapped.
+"""Injects faults at boundaries of the protocol, for drills and tests. Without ``HARNESS_FAULTS`` nothing is wrapped.
 
-``HARNESS_FAULTS`` names a directory. Its file ``plan`` says what shall go wrong where (:mod:`.plan`), and may change at
-any time; what struck is written to its file ``fired`` (:mod:`.ledger`).
+``HARNESS_FAULTS`` names a directory. Its file ``plan`` says what is to go wrong where (:mod:`.plan`), and may change at
+any time; faults that struck are recorded in its file ``fired`` (:mod:`.ledger`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Doing what a fault asks for, to this process or its worker."""
+"""Carries out the action of a fault, on this process or its worker."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _WAKE: Final = 'sleep "$0"; kill -CONT "$@"'
 
 
 class InjectedFault(TransientError):  # noqa: N818 - reads as what it says
-    """Raised where a test wants the outside not to answer."""
+    """Raised where a plan wants a service not to answer."""
 
 
 def act(fault: Fault, *, worker_pid: int) -> None:
-    """Do it.
+    """Carry out a fault's action.
 
     Args:
-        fault: What.
+        fault: The fault.
         worker_pid: The parent of the pool that this process belongs to, or this process itself.
 
     Raises:
@@ -56,13 +56,13 @@ def _kill(pid: int) -> None:
 
 
 def _stop(pids: Sequence[int], seconds: float) -> None:
-    """Stop these, this process last; somebody outside of all of them lets them go on."""
+    """Stop these processes, this one last; a process outside all of them will resume them."""
     mine = os.getpid()
     names = [str(seconds), *map(str, pids)]
-    # A session of its own, so that it outlives whoever ends this process's group meanwhile.
+    # In a session of its own, so that it survives if this process's group is killed meanwhile.
     subprocess.Popen(["/bin/sh", "-c", _WAKE, *names], start_new_session=True, env={})  # noqa: S603 - our own script
     for pid in sorted(pids, key=lambda pid: pid == mine):
-        with suppress(ProcessLookupError):  # a dead child that was reaped only now, by the call above
+        with suppress(ProcessLookupError):  # a dead child that the call above has just reaped
             os.kill(pid, signal.SIGSTOP)
 
 

@@ -1,4 +1,4 @@
-"""Strikes at the boundaries that a plan names."""
+"""Injects faults at the boundaries that a plan names."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from harness_worker.faults.points import Point
 
 
 class Faults:
-    """What every boundary asks; make it in the worker's parent process.
+    """Asked at every boundary whether a fault strikes; to be made in the worker's parent process.
 
     Args:
-        directory: Where the plan is read, again at each boundary, and where strikes are written.
+        directory: Has the plan, which is read again at each boundary, and gets the record of strikes.
     """
 
     def __init__(self, directory: Path) -> None:
         self._plan = directory / PLAN_FILE
         self._ledger = Ledger(directory)
         self._worker_pid = os.getpid()
-        self._chance = random.SystemRandom()  # pool processes must not inherit one sequence
+        self._chance = random.SystemRandom()  # pool processes must not inherit the same sequence
 
     def strike(self, point: Point) -> None:
-        """Let happen what the plan has for this boundary.
+        """Carry out what the plan has for this boundary, if anything.
 
         Raises:
-            InjectedFault: The plan says that what is there shall not answer.
+            InjectedFault: According to the plan, the service at this boundary does not answer.
         """
         for fault in self._planned(point):
             if self._chance.random() < fault.chance and self._ledger.claim(fault):

@@ -1,4 +1,4 @@
-"""What struck: one line a fault, shared by every process of a fleet and kept whatever happens to them."""
+"""The record of strikes: one line for each, shared by all processes of a fleet, and kept whatever happens to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEDGER_FILE: Final = "fired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fired:
-    """One strike: where, what, when (seconds since the epoch), in which process, and of what it cut short."""
+    """One strike: where, what, when (in seconds since the epoch), in which process, and the fault as planned."""
 
     point: Point
     action: Action
@@ -28,22 +28,22 @@ class Fired:
 
 
 class Ledger:
-    """The file in which strikes are counted.
+    """The file in which strikes are recorded.
 
     Args:
-        directory: Where it lies.
+        directory: The directory of the file.
     """
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / LEDGER_FILE
 
     def fired(self) -> list[Fired]:
-        """Every strike so far, in order."""
+        """All strikes so far, in order."""
         text = self._file.read_text() if self._file.exists() else ""
         return [_fired(line) for line in text.splitlines()]
 
     def claim(self, fault: Fault) -> bool:
-        """Note a strike of ``fault``, unless it has struck as often as it may; whether it may strike."""
+        """Record a strike of ``fault`` unless it has struck as often as it may; return whether it may strike."""
         with self._file.open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if fault.times is not None and self._strikes(fault) >= fault.times:

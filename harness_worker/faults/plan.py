@@ -1,7 +1,7 @@
-"""What shall go wrong where: ``after_effect=kill_child; in_reconciler=hang(8):0.01*3``.
+"""What is to go wrong where: ``after_effect=kill_child; in_reconciler=hang(8):0.01*3``.
 
-Faults stand between semicolons or on lines of their own. Each is ``POINT=ACTION``, then optionally the seconds it lasts
-in parentheses, ``:`` and how likely it is, ``*`` and how often it strikes at most, whichever process meets it.
+Faults are separated by semicolons or line breaks. Each is ``POINT=ACTION``, optionally followed by a duration in
+seconds in parentheses, by ``:`` and a probability, and by ``*`` and how often it strikes at most, over all processes.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _FAULT: Final = re.compile(
 
 
 class Action(StrEnum):
-    """What happens at the boundary."""
+    """What happens at a boundary."""
 
     RAISE = "raise"
-    """What is there does not answer."""
+    """The service at the boundary does not answer."""
     HANG = "hang"
-    """The thread that is there goes on only after some seconds."""
+    """The thread at the boundary goes on only after some seconds."""
     KILL_CHILD = "kill_child"
-    """SIGKILL for the process that is there: a pool process, or a worker's only one."""
+    """SIGKILL for the process at the boundary: a pool process, or a worker's only one."""
     KILL_WORKER = "kill_worker"
-    """SIGKILL for its worker: the parent of the pool."""
+    """SIGKILL for that process's worker, the parent of the pool."""
     STOP_CHILD = "stop_child"
-    """SIGSTOP for the process that is there, SIGCONT some seconds later."""
+    """SIGSTOP for the process at the boundary, and SIGCONT some seconds later."""
     STOP_WORKER = "stop_worker"
-    """The same for its worker with all pool processes."""
+    """The same for that process's worker with all pool processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that shall go wrong.
+    """One thing that is to go wrong.
 
     Args:
-        point: Where.
-        action: What.
+        point: The boundary.
+        action: What happens there.
         seconds: How long a ``HANG`` or a stop lasts.
-        chance: How likely it is each time the boundary is met, 0 to 1.
-        times: How often it strikes at most, over all processes; ``None`` is any number.
+        chance: Its probability each time the boundary is reached, from 0 to 1.
+        times: How often it strikes at most, over all processes; ``None``: any number of times.
     """
 
     point: Point
@@ -64,16 +64,16 @@ class Fault:
 
 
 def parse_plan(text: str) -> tuple[Fault, ...]:
-    """The faults that ``text`` asks for.
+    """The faults that ``text`` describes.
 
     Raises:
-        ConfigError: It is none; the message says which part and what is allowed.
+        ConfigError: A part of it is not a fault; the message says which, and what is allowed.
     """
     return tuple(_fault(part.strip()) for part in re.split(r"[;\n]", text) if part.strip())
 
 
 def write_plan(directory: Path, faults: Iterable[Fault]) -> None:
-    """Have these faults strike from now on, and no others; readers see the old plan or the new one."""
+    """Have these faults strike from now on, and no others; the plan is replaced atomically."""
     fresh = directory / f"{PLAN_FILE}.new"
     fresh.write_text("\n".join(map(str, faults)))
     os.replace(fresh, directory / PLAN_FILE)

@@ -1,4 +1,4 @@
-"""Puts the boundaries between the engine and its ports; the engine itself knows nothing of them."""
+"""Adds the boundaries between the engine and its ports; the engine itself knows nothing of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Rule = Callable[[Snapshot], Decision[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Around:
-    """The boundaries before and after one method; ``only_if`` looks at its answer."""
+    """The boundaries before and after a method; ``only_if`` says, given the answer, whether the latter applies."""
 
     before: Point | None = None
     after: Point | None = None
@@ -63,7 +63,7 @@ def faulty_fleet(fleet: Fleet, faults: Faults) -> Fleet:
 
 
 def faulty_models(models: Mapping[str, ModelClient], faults: Faults) -> Mapping[str, ModelClient]:
-    """The clients, with boundaries around and in each call."""
+    """The clients, with boundaries around and during each call."""
     return {name: _Model(client, faults) for name, client in models.items()}
 
 
@@ -81,7 +81,7 @@ def faulty_deadline(inner: SoftDeadline, faults: Faults) -> SoftDeadline:
 
 
 def strike_before_ack(faults: Faults) -> None:
-    """Strike when a task of this process is over and its message not acknowledged."""
+    """Add the boundary at which a task of this process is over but its message is not acknowledged."""
 
     def over(**_: object) -> None:
         faults.strike(Point.BEFORE_ACK)
@@ -90,7 +90,7 @@ def strike_before_ack(faults: Faults) -> None:
 
 
 class _Bounded:
-    """Passes every call on to a port, with boundaries around some."""
+    """Passes every call on to a port, with boundaries around some of them."""
 
     def __init__(self, inner: object, around: Mapping[str, _Around], faults: Faults) -> None:
         self._inner = inner
@@ -124,7 +124,7 @@ class _Store(_Bounded):
         return answer
 
     def _decided(self, decision: Decision[Any]) -> Decision[Any]:
-        """Under the lock: what a coordinator that holds the turn has decided."""
+        """Strike after a coordinator has decided, under the turn's lock."""
         if decision.turn is not None and isinstance(decision.result, _STEPS):
             is_end = decision.turn.status.is_final
             self._faults.strike(Point.IN_FINALIZE if is_end else Point.BEFORE_COMMIT)
@@ -135,7 +135,7 @@ _STEPS: Final = (Finished, Dispatch, AskModel)
 
 
 def _after(answer: object) -> Point | None:
-    """Which boundary follows a transaction that resulted in ``answer``."""
+    """The boundary that follows a transaction with the result ``answer``."""
     match answer:
         case Opened():
             return Point.AFTER_CLAIM
@@ -150,7 +150,7 @@ def _after(answer: object) -> Point | None:
 
 
 class _Model:
-    """Implements ``ports.ModelClient``."""
+    """Implements ``ports.ModelClient``, with boundaries."""
 
     def __init__(self, inner: ModelClient, faults: Faults) -> None:
         self._inner = inner
