@@ -220,7 +220,7 @@ past_turns = Table(
     PrimaryKeyConstraint("turn_id", "number"),
 )
 """The past of a fork: copies of turns of its origin's session, because the originals may be removed any day.
-The first of them is the last one with a summary, if there is one. ``turn_id`` is the fork, the first turn of its
+The first of them is the last one with ``carried``, if there is one. ``turn_id`` is the fork, the first turn of its
 session; ``number`` counts back from it: -1 is the latest."""
 
 past_messages = Table(

@@ -110,7 +110,7 @@ _messages_before: Final = union_all(
 
 PAST_TURNS: Final = select(_turns_before).order_by(_turns_before.c.number)
 """The earlier turns that have ended, and those that the session was forked with, as far as prompts need them: from the
-last one with a summary on, in order, as (number, status, output_text, preparation, stop_reason, carried)."""
+last one with ``carried`` on, in order, as (number, status, output_text, preparation, stop_reason, carried)."""
 
 PAST_MESSAGES: Final = select(_messages_before).order_by(_messages_before.c.number, _messages_before.c.position)
 """Their messages, as (number, position, role, content), in order."""

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.database import AnyRow
-from api_gateway.listing import octets
+from api_gateway.listing import MOST_BYTES, octets
 from harness_worker.schema import tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
@@ -51,6 +51,27 @@ async def calls_by_turn(
         for row in await connection.execute(calls.order_by(tool_calls.c.step, tool_calls.c.position)):
             found[row.turn_id].append(row)
     return found
+
+
+async def within_bytes_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
+    """The first of these rows of ``turns`` that have no more than ``MOST_BYTES`` of :func:`approvals_below`, or one."""
+    below = {row.id: _noticed(row) for row in rows}
+    sizes = await _waiting_bytes(connection, sorted({each for ids in below.values() for each in ids}))
+    total = 0
+    for place, row in enumerate(rows):
+        total += sum(sizes.get(each, 0) for each in below[row.id])
+        if place > 0 and total > MOST_BYTES:
+            return rows[:place]
+    return rows
+
+
+async def _waiting_bytes(connection: AsyncConnection, turn_ids: Sequence[str]) -> Mapping[str, int]:
+    """The size in bytes of the calls for which these turns may wait for people. No turns take no query."""
+    if not turn_ids:
+        return {}
+    waiting = select(tool_calls.c.turn_id, _BYTES).where(tool_calls.c.turn_id.in_(turn_ids), *_UNANSWERED)
+    found = await connection.execute(waiting.group_by(tool_calls.c.turn_id))
+    return dict(found.all())
 
 
 async def approvals_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -> CallsByTurn:

@@ -14,7 +14,7 @@ from api_gateway.database import writer_of
 from api_gateway.listing import AS_LISTED, Order, newest_first, next_of, octets, within_bytes
 from api_gateway.requests.queries import EventsQuery, TurnsQuery
 from api_gateway.turns.answers import EventPage, Message, Score, ScoreList, Turn, TurnPage, TurnWithParts
-from api_gateway.turns.calls import WAITING_BYTES, approvals_below, pending_approvals
+from api_gateway.turns.calls import WAITING_BYTES, approvals_below, pending_approvals, within_bytes_below
 from api_gateway.turns.heads import Head, heads_where
 from api_gateway.turns.narrowing import is_selective, may_walk, narrowed
 from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, event_of, message_of, score_of, summary_of, turn_of
@@ -81,7 +81,7 @@ class Turns:
         walking = self._walking if may_walk(query) else nullcontext()
         async with walking, self._engine.connect() as connection:
             found = (await connection.execute(within_bytes(page, turns, TEXT_BYTES + WAITING_BYTES, AS_LISTED))).all()
-            shown = found[: query.limit]
+            shown = await within_bytes_below(connection, found[: query.limit])
             asked = await pending_approvals(
                 connection, [row.id for row in shown if row.status == TurnStatus.REQUIRES_ACTION]
             )

@@ -18,6 +18,7 @@ from harness_worker.core.records import Carried, EventDraft, Message, Turn, Turn
 from harness_worker.core.registration.thinking import REFLECTION_TOKENS
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.reply_commit import COUNTS
+from harness_worker.core.text import clean_text
 from harness_worker.wire import EventType, as_mapping
 
 NO_BUDGET: Final = "[budget exhausted]"
@@ -149,7 +150,7 @@ def refused(turn: Turn, kind: RequestKind, *, remaining_s: float) -> AsideAnswer
 
 def failed(why: str, kind: RequestKind) -> AsideAnswer:
     """The stub for a model that was asked and failed; a reflection counts as used all the same."""
-    return AsideAnswer(text=f"[model error: {why[:MOST_ERROR_CHARS]}]", used=_claimed(kind))
+    return AsideAnswer(text=f"[model error: {clean_text(why)[:MOST_ERROR_CHARS]}]", used=_claimed(kind))
 
 
 def timed_out(kind: RequestKind) -> AsideAnswer:
@@ -163,7 +164,7 @@ def answer_in(text: str, stop_reason: str, usage: Usage, kind: RequestKind) -> A
     whole = stop_reason != "refusal" if kind is RequestKind.REFLECTION else stop_reason in _WHOLE
     if whole and text.strip():
         return AsideAnswer(text=text.strip(), is_stub=False, used=used)
-    return AsideAnswer(text=f"[model error: it said nothing of use ({stop_reason})]", used=used)
+    return AsideAnswer(text=f"[model error: it said nothing of use ({clean_text(stop_reason)})]", used=used)
 
 
 def _claimed(kind: RequestKind) -> Usage:

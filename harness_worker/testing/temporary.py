@@ -27,8 +27,10 @@ def server_directory(name: str, *, in_memory: bool = False) -> Generator[Path]:
         in_memory: Whether it will hold very many files, and should be in memory if there is room: ext4 searches, for
             each file that it creates, through all files that were removed in the last minutes.
     """
-    place = _MEMORY if in_memory and _has_room() else Path(tempfile.gettempdir())
-    _sweep(place)
+    on_disk = Path(tempfile.gettempdir())
+    for place in (_MEMORY, on_disk):
+        _sweep(place)
+    place = _MEMORY if in_memory and _has_room() else on_disk
     directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-{name}-", dir=place))
     try:
         yield directory

@@ -163,6 +163,21 @@ def test_list_page_of_turns_that_ask_much_is_short(gateway: Gateway) -> None:
     assert pages == [[made[3], made[2]], [made[1]], [made[0]]]
 
 
+def test_list_page_of_turns_below_which_much_is_asked_is_short(gateway: Gateway) -> None:
+    """A turn shows what turns below it wait for, so that counts as well; every turn is reached nevertheless."""
+    gateway.worker.publish_agent("child")
+    made: list[str] = []
+    for _ in range(4):
+        above, below = gateway.posted()["id"], gateway.posted(agent="child")["id"]
+        gateway.worker.change(above, status="running", parked_below=[{"turn_id": below, "fence": 1}])
+        gateway.worker.change(below, status="requires_action")
+        long = {"text": "x" * 3_500_000}
+        gateway.worker.call(below, 0, 0, arguments=long, approval={"expires_at": 2e9})
+        made.append(above)
+    pages = [[turn["id"] for turn in page.json()["data"]] for page in pages_of(gateway, agent=AGENT)]
+    assert pages == [[made[3], made[2]], [made[1], made[0]]]
+
+
 def test_list_page_that_is_exactly_full_is_the_last(gateway: Gateway) -> None:
     """`next` is null when nothing follows."""
     for _ in range(2):

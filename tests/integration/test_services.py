@@ -69,6 +69,18 @@ def test_many_files_lie_in_memory_where_there_is_room(tmp_path: Path, monkeypatc
         assert not directory.exists()
 
 
+def test_what_killed_processes_left_in_memory_is_removed_where_there_is_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else there would never be room again."""
+    monkeypatch.setattr(temporary, "_MEMORY", tmp_path)
+    monkeypatch.setattr(temporary, "_ROOM_BYTES", 1 << 62)
+    left = tmp_path / "harness-testing-99999999-postgres-left"
+    left.mkdir()
+    with server_directory("test", in_memory=True):
+        assert not left.exists()
+
+
 _HOLDS_SERVERS = """
 import signal
 from harness_worker.testing.postgres import postgres_service

@@ -177,8 +177,10 @@ def test_reflection_leaves_its_step_the_time_it_needs() -> None:
     ("aside", "said"),
     [
         (ModelError("refused"), "[model error: refused]"),
+        (ModelError("nul \x00, half \ud83d"), "[model error: nul \ufffd, half \ufffd]"),
         (ScriptExhausted("no line"), "[model error: no line]"),
         (replace(answers("no"), stop_reason="refusal"), "[model error: it said nothing of use (refusal)]"),
+        (replace(answers(" "), stop_reason="\x00"), "[model error: it said nothing of use (\ufffd)]"),
         (answers(" "), "[model error: it said nothing of use (end_turn)]"),
         (asks("write"), "[model error: it said nothing of use (tool_use)]"),
     ],
