@@ -216,20 +216,19 @@ def test_turns_of_one_session_wait_for_each_other(gateway: Gateway) -> None:
     assert [len(gateway.worker.wake_ups(turn_id, "batch")) for turn_id in ids] == [0, 1, 1, 0, 1]
 
 
-@pytest.mark.one_database("postgres")
-def test_batches_of_the_same_sessions_at_once_are_all_stored(gateway: Gateway) -> None:
+def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, valkey_url: str) -> None:
     """Whatever the order in which they name them: nobody waits in a circle, and no number is given twice."""
     names = [{"session_id": f"s{number}"} for number in range(5)]
-    gateway.posted_batch(*names)
     middle = select(sessions).where(sessions.c.id == "s2").with_for_update()
-    with ThreadPoolExecutor(2) as threads:
+    with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway, ThreadPoolExecutor(2) as threads:
+        gateway.posted_batch(*names)
         with gateway.worker.engine.begin() as connection:
             connection.execute(middle)
             posts = [threads.submit(gateway.post_batch, *order) for order in (names, names[::-1])]
             wait_until(lambda: _waiting(gateway) == 2, "both to wait")
         assert [post.result().status_code for post in posts] == [202] * 2
-    with gateway.worker.engine.connect() as connection:
-        given = connection.execute(select(turns.c.session_id, turns.c.number)).all()
+        with gateway.worker.engine.connect() as connection:
+            given = connection.execute(select(turns.c.session_id, turns.c.number)).all()
     assert sorted(map(tuple, given)) == sorted((name["session_id"], n) for name in names for n in (1, 2, 3))
 
 
