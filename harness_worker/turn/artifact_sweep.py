@@ -53,7 +53,7 @@ class ArtifactSweep:
         stays = {each.id: error for each in batch if (error := self._refusal(each.url)) is not None}
         if stays:
             last = next(reversed(stays.values()))
-            log.warning("%d of %d artifacts whose time is over not removed: %s", len(stays), len(batch), last)
+            log.warning("%d of %d expired artifacts not removed: %s", len(stays), len(batch), last)
         gone = [each.id for each in batch if each.id not in stays]
         if gone:
             self._artifacts.forget(gone)
@@ -63,14 +63,14 @@ class ArtifactSweep:
         try:
             self.sweep()
         except HarnessError as error:
-            log.warning("could not look for artifacts whose time is over: %s", error)
+            log.warning("could not look for expired artifacts: %s", error)
 
     def _refusal(self, url: str) -> HarnessError | None:
         """Delete the bytes; return why that failed if it may succeed another time."""
         try:
             self._blobs.delete(url)
         except PermanentError as error:  # another try would fail, too
-            log.warning("artifact at %s given up, its bytes may stay: %s", url, error)
+            log.warning("artifact at %s given up, its bytes may be left over: %s", url, error)
         except HarnessError as error:
             return error
         return None

@@ -40,7 +40,7 @@ from harness_worker.wire import StopReason
 
 log = logging.getLogger(__name__)
 
-INTERNAL_MESSAGE = "the harness failed to drive this turn; the worker's log tells more"
+INTERNAL_MESSAGE = "the harness failed to drive this turn; the worker's log says more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class Coordinator:
             log.warning("visit of turn %s put off: %s", visit.turn.id, error)
             self._put_off(visit)
         except Exception:  # the task boundary: the next look sends what could not be sent
-            log.exception("visit of turn %s did not follow its own decision", visit.turn.id)
+            log.exception("visit of turn %s could not carry out its own decision", visit.turn.id)
 
     def _next_or_failed(self, opened: Opened, stop: StopSignal) -> Finished | Dispatch | None:
         visit = opened.visit

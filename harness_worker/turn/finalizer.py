@@ -100,7 +100,7 @@ class Finalizer:
         try:
             return work()
         except Exception:
-            log.exception("step %s of the end of turn %s did not work and is left out", step, turn.id)
+            log.exception("step %s of the end of turn %s failed and is left out", step, turn.id)
             self._on_failure(step)
             return otherwise
 

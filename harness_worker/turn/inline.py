@@ -126,7 +126,7 @@ class InlineDispatcher:
         try:
             self._work(turn_id, drive)
         except Exception:  # the thread's boundary: the turn that asked for this one starts another thread
-            log.exception("turn %s, which another asked for, is left where it is for now", turn_id)
+            log.exception("turn %s, which another turn asked for, is left as it is for now", turn_id)
 
     def _approved(self, action: RequiredAction) -> bool | str | Mapping[str, Any]:
         """The person's answer; only one question is asked at a time, across all turns."""

@@ -78,7 +78,7 @@ class Tracing:
         if self._waiting.qsize() < MOST_WAITING:
             self._waiting.put(turn_id)
         else:
-            self._lose(1, "more turns end than can be told")
+            self._lose(1, "more turns end than can be exported")
 
     def finish(self, within_s: float) -> None:
         """Export the turns that wait, for at most ``within_s`` seconds, and then stop."""
@@ -123,7 +123,7 @@ class Tracing:
         except TransientError as why:
             self._lose(1, str(why))
         except Exception as error:  # noqa: BLE001 - the thread's boundary: other turns can be exported
-            self._lose(1, f"turn {turn_id} cannot be told", error)
+            self._lose(1, f"turn {turn_id} cannot be exported", error)
         return ()
 
     def _journal(self, turn_id: str) -> Journal | None:

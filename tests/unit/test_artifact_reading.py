@@ -214,5 +214,5 @@ def test_sweep_is_not_stopped_by_what_it_may_never_remove(caplog: pytest.LogCapt
     assert len(store.artifacts) == BATCH
     assert last not in store.artifacts
     assert [record.getMessage() for record in caplog.records] == [
-        f"{BATCH} of {BATCH} artifacts whose time is over not removed: permission denied"
+        f"{BATCH} of {BATCH} expired artifacts not removed: permission denied"
     ]

@@ -681,7 +681,7 @@ def test_bug_while_sending_is_left_to_the_next_look(engine: Engine, caplog: pyte
     engine.seen_sent.before["chain"].append(raising(RuntimeError("bug")))
     engine.dispatched("look")
     assert engine.turn.status is TurnStatus.RUNNING
-    assert "did not follow" in caplog.text
+    assert "could not carry out its own decision" in caplog.text
     engine.clock.now_s += TIMING.look_s
     engine.advance()
     assert engine.sent.chains == [["0.0"]]

@@ -223,7 +223,7 @@ def test_silent_locks_are_asked_again(engine: Engine, caplog: pytest.LogCaptureF
     engine.run_calls_with(keeper=LockKeeper(locks=cast("Any", locks), clock=engine.clock))
     assert engine.run() is Canvas.CONTINUES
     assert told(engine) == ["lock_write done"]
-    assert "lock one not given back" in caplog.text
+    assert "lock one not released" in caplog.text
 
 
 def test_lock_lost_while_the_body_ran_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:

@@ -92,7 +92,7 @@ class CeleryDispatcher:
             with translated():
                 publish()
         except TransientError as error:
-            log.warning("work for turn %s not sent, the reconciler will: %s", turn_id, error)
+            log.warning("work for turn %s not sent, the reconciler will send it: %s", turn_id, error)
             return False
         return True
 

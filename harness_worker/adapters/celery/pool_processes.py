@@ -27,7 +27,7 @@ def begin(*steps: Callable[[], object]) -> None:
             step()
     except Exception:
         with suppress(Exception):
-            log.exception("a process of the pool failed to begin; another one is started")
+            log.exception("a process of the pool failed to start; another one is started")
         os._exit(os.EX_SOFTWARE)
 
 
@@ -61,7 +61,7 @@ class _GroupPool(AsynPool):
         try:
             super().maintain_pool()  # pyright: ignore[reportUnknownMemberType]
         except (OSError, MemoryError) as refused:
-            log.warning("the processes of the pool could not be looked after, trying again: %r", refused)
+            log.warning("the processes of the pool could not be checked, trying again: %r", refused)
 
     def on_partial_read(self, job: Any, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
         """Replace the pipes of a process that died during a job; if that fails, the next process gets new ones."""

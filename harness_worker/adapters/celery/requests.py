@@ -63,7 +63,7 @@ class ToolRequest(Request):
         try:
             self.task.lost(run, overran=overran)
         except Exception:  # whatever it is, Celery must still learn of the failure, to free the slot
-            log.exception("nobody told that the process of call %s of turn %s is dead", run.call_id, run.turn_id)
+            log.exception("death of the process of call %s of turn %s not reported", run.call_id, run.turn_id)
 
 
 class SubmitRequest(Request):

@@ -73,7 +73,7 @@ class AdvanceTask(ThreadTask):
     def run(self, turn_id: object = None, *more: object, **others: object) -> None:
         """Look at the turn; if the database does not answer or memory is short, leave it to the reconciler."""
         if not isinstance(turn_id, str) or more or others:
-            log.warning("not a wake-up, dropped: its one argument is a turn's id")
+            log.warning("message dropped, it is not a wake-up: its only argument must be a turn's id")
             return
         try:
             with scarcity_is_transient():
@@ -99,7 +99,7 @@ class JudgeTask(ThreadTask):
         """Judge; if the database does not answer or memory is short, leave it to the reconciler."""
         turn_id, judge = named if len(named) == 2 else (None, None)
         if not isinstance(turn_id, str) or not isinstance(judge, str) or others:
-            log.warning("not a judge's message, dropped: its two arguments are a turn's id and a judge's name")
+            log.warning("message dropped, it is not for a judge: its arguments must be a turn's id and a judge's name")
             return
         try:
             with scarcity_is_transient():
@@ -138,7 +138,7 @@ class SubmitTask(ThreadTask):
             with scarcity_is_transient():
                 self._submitting.submit(turn_id, asked, self._priority())
         except TransientError as error:
-            log.warning("turn %s not stored, its message goes back: %s", turn_id, error)
+            log.warning("turn %s not stored, its message goes back to its queue: %s", turn_id, error)
             Event().wait(AWAY_S)
             raise Reject(error, requeue=True) from None
         except ConfigError as error:
@@ -165,7 +165,7 @@ class ToolTask(Task[..., Any]):
     Request = "harness_worker.adapters.celery.requests:ToolRequest"
     typing = False
     throws = (OperationalError,)
-    """If the canvas cannot be sent on, Celery only logs it: the call has ended, and a later look sends the rest."""
+    """If the canvas cannot be sent on, Celery only logs it: the call has ended, and a look-in sends the rest."""
 
     def __init__(self, tool: str, runner: CallRunner, on_lost: Callable[[RunningCall, bool], None]) -> None:
         self.name = tool_task(tool)
@@ -181,7 +181,7 @@ class ToolTask(Task[..., Any]):
         try:
             message = ToolMessage.from_kwargs(kwargs)
         except NewerWire as error:
-            # Nothing was started: the call stays as it is, and the next look sends it again, to whichever worker then.
+            # Nothing was started: the call stays as it is, and the next look-in sends it again, to any worker.
             log.warning("%s: left to a newer worker: %s", self.name, error)
             raise Ignore from None
         except WireError as error:

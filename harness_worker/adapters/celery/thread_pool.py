@@ -59,7 +59,7 @@ def _answer(answer: Callable[[ExceptionInfo], object], error: Exception) -> None
     """Have the message delivered again after a passing error, which every task here allows; else drop it."""
     passes = isinstance(error, _PASSING)
     what = "comes again" if passes else "is dropped"
-    log.warning("a message %s, for Celery could not end its task: %s", what, type(error).__name__)
+    log.warning("a message %s, because Celery could not end its task: %s", what, type(error).__name__)
     if passes:
         Event().wait(AWAY_S)
     try:

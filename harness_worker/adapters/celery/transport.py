@@ -86,7 +86,7 @@ class QoS(redis.QoS):
         try:
             super().restore_visible(*args, **options)
         except ResponseError as refusal:
-            log.warning("what lost workers had taken was not looked for: redis refused: %s", refusal)
+            log.warning("messages of lost workers not looked for: redis refused: %s", refusal)
 
     def _transact(self, *commands: Command) -> None:
         if self._is_given_up:

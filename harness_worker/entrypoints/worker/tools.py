@@ -77,9 +77,9 @@ def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
     reported shows when the call's lease expires.
     """
     what = f"death of the process of call {run.call_id} of turn {run.turn_id}"
-    priority = _try(f"{what} not told to the journal", lambda: fleet.store.lose_call(run))
-    _try(f"{what} not told to the gate", lambda: _lose_read(fleet.gate, run, overran=overran))
-    _try(f"{what} not told to the locks", lambda: fleet.locks.lose(run))
+    priority = _try(f"{what} not reported to the journal", lambda: fleet.store.lose_call(run))
+    _try(f"{what} not reported to the gate", lambda: _lose_read(fleet.gate, run, overran=overran))
+    _try(f"{what} not reported to the locks", lambda: fleet.locks.lose(run))
     if priority is not None:
         fleet.dispatcher.advance(run.turn_id, priority)
 

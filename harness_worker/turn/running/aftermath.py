@@ -58,7 +58,7 @@ class Aftermath:
         try:
             named = self.patiently(url_of, f"{job}: looking whether its artifact is named")
         except TransientError as error:
-            log.warning("bytes of %s may stay, to which no call refers: %s", job, error)
+            log.warning("bytes of %s, to which no call refers, may be left over: %s", job, error)
             return
         if named is None:
             self.remove(outcome)

@@ -32,7 +32,7 @@ class CallRunner:
         return self.reads.execution.tools
 
     def run(self, job: Job) -> Canvas:
-        """Serve one message. A call that could not be started is sent again by a later look at its turn.
+        """Serve one message. A call that could not be started is sent again by a look-in.
 
         Raises no ``TransientError``. If anything else is raised, the task fails, and the parent process reports the
         call as lost.
@@ -40,5 +40,5 @@ class CallRunner:
         try:
             return self.reads.run(job) if job.is_read else self.writes.run(job)
         except TransientError as error:
-            log.warning("%s not started, a look-in will: %s", job, error)
+            log.warning("%s not started, a look-in sends it again: %s", job, error)
             return Canvas.CONTINUES if job.is_read else Canvas.STAYS

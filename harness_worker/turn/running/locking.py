@@ -86,7 +86,7 @@ class LockKeeper:
         try:
             return self.locks.take(lock, run, keep_s)
         except TransientError as error:
-            log.warning("lock %s not asked for, trying again: %s", lock.name, error)
+            log.warning("lock %s not taken, trying again: %s", lock.name, error)
             return None
 
     def _free(self, lock: LockName, run: RunningCall) -> None:
@@ -94,4 +94,4 @@ class LockKeeper:
             if not self.locks.free(lock, run):
                 log.warning("call %s of turn %s lost the lock %s while it ran", run.call_id, run.turn_id, lock.name)
         except TransientError as error:
-            log.warning("lock %s not given back, it will expire: %s", lock.name, error)
+            log.warning("lock %s not released, it will expire: %s", lock.name, error)

@@ -154,14 +154,14 @@ class ToolBody:
         try:
             within(LONGEST_PUT_S, partial(self._remove, stored.url))
         except Exception as error:  # noqa: BLE001 - never raises: the call is over
-            log.warning("bytes at %s may stay, to which no call refers: %s", stored.url, error)
+            log.warning("bytes at %s, to which no call refers, may be left over: %s", stored.url, error)
 
     def _remove(self, url: str) -> None:
         """Remove stored bytes that no call refers to; nothing else would ever do so."""
         try:
             self.blobs.delete(url)
         except HarnessError as error:
-            log.warning("bytes at %s not removed, to which no call refers: %s", url, error)
+            log.warning("bytes at %s not removed, though no call refers to them: %s", url, error)
 
 
 class Tries:
