@@ -23,20 +23,20 @@ from harness_worker.testing.services import given_or_own_postgres, given_or_own_
 from tests.relay import Relay, relay
 from tests.s3 import S3, s3_service
 
-os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may spend anybody's money
+os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may cost money
 for name in [name for name in os.environ if name.startswith("OTEL_")]:
-    del os.environ[name]  # nor send traces of its turns
+    del os.environ[name]  # and none may send traces of its turns
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # of the hundreds of processes to start, each would compile the project
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the hundreds of processes compiles the project
 sys.dont_write_bytecode = False
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")  # a slow machine is no error
+settings.load_profile("untimed")  # a slow machine is not an error
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _curl(tmp_path_factory: pytest.TempPathFactory) -> None:  # pyright: ignore[reportUnusedFunction] - pytest calls it
-    """Examples of the documents run everywhere, also where there is nothing but Python, git and make."""
+    """Put a substitute on PATH if there is no curl, so that the documents' examples run with Python, git and make."""
     if shutil.which("curl") is not None:
         return
     curl = tmp_path_factory.mktemp("bin") / "curl"
@@ -47,36 +47,36 @@ def _curl(tmp_path_factory: pytest.TempPathFactory) -> None:  # pyright: ignore[
 
 @pytest.fixture(scope="session")
 def valkey_url() -> Generator[str]:
-    """A real Valkey, one a session (a worker process under xdist); never flushed: choose keys of your own."""
+    """A real Valkey for each session (each worker process under xdist); it is never flushed, so use unique keys."""
     with given_or_own_valkey() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Generator[PostgresServer]:
-    """A real Postgres, one a session."""
+    """A real Postgres, one for each session."""
     with given_or_own_postgres() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def s3() -> Generator[S3]:
-    """A local S3, one a session."""
+    """A local S3, one for each session."""
     with s3_service() as server:
         yield server
 
 
 @pytest.fixture
 def no_threads() -> Generator[None]:
-    """The system gives this process no thread."""
-    before = threading.stack_size(1 << 47)  # more than there are addresses
+    """Make the system refuse new threads to this process."""
+    before = threading.stack_size(1 << 47)  # larger than the address space
     yield
     threading.stack_size(before)
 
 
 @pytest.fixture
 def reach_s3(monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[[S3], None]]:
-    """Has this process find an S3, by its environment; fsspec keeps what it has connected, wherever that was."""
+    """Points this process at an S3 by environment variables, without the connections to others that fsspec caches."""
     untyped: Any = core
     files = untyped.get_filesystem_class("s3")
 
@@ -116,7 +116,7 @@ def postgres_url(postgres_server: PostgresServer, postgres_template: str) -> Gen
 
 @pytest.fixture
 def line(postgres_url: str) -> Generator[Relay]:
-    """What a test can have between itself and the Postgres database."""
+    """A relay between the test and its Postgres database."""
     with relay(postgres_url) as server:
         yield server
 
@@ -131,23 +131,23 @@ def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """A fresh migrated database, once of each kind."""
+    """A fresh migrated database; the test runs once for each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Load the tests: thousands of objects that live as long as this process."""
+    """Load the tests, thousands of objects that live as long as this process, without garbage collection."""
     with loading():
         return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a module that starts processes in one test process, so that what it starts is started once.
+    """Run a module that starts processes in one test process, so that they are started only once.
 
-    And leave to `make acceptance` what one kind of database shows well enough.
+    Also mark as acceptance tests, for `make acceptance`, runs on a second kind of database that show little more.
     """
     for item in items:
         if _is_for_later(item):
@@ -168,7 +168,7 @@ def _is_for_later(item: pytest.Item) -> bool:
 
 
 def pytest_configure() -> None:
-    """Tests interrupt processes: they need SIGINT to reach them, also where this run was started in the background."""
+    """Make SIGINT reach the tests, which interrupt processes, even if this run was started in the background."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

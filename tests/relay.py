@@ -1,4 +1,4 @@
-"""A relay before a database's server, which can fall silent, or break a connection at a given statement."""
+"""A relay in front of a database server, which can fall silent, or break a connection at a given statement."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from sqlalchemy import make_url
 
 
 class Relay:
-    """Passes on what it receives, both ways, until it is silenced: the connections of then stand for ever, unanswered.
+    """Passes on what it receives, in both directions, until it is silenced.
 
-    So does a proxy whose far side is gone. What comes is acknowledged; nothing is passed on, nothing is closed.
+    Connections that are open then stay open without an answer, as with a proxy whose far side is gone: what comes is
+    acknowledged, but nothing is passed on and nothing is closed.
 
     Args:
-        url: The database, at a host and a port.
+        url: The database's URL, with a host and a port.
     """
 
     def __init__(self, url: str) -> None:
@@ -32,15 +33,15 @@ class Relay:
         self._broken: set[socket.socket] = set()
         here = behind.set(host="127.0.0.1", port=self._listener.getsockname()[1])
         self.url: str = here.render_as_string(hide_password=False)
-        """The database, through the relay."""
+        """The database's URL through the relay."""
 
     def silence(self) -> None:
-        """Pass on nothing more on the connections that are open; those made later work."""
+        """Stop passing on data on connections that are open now; later ones work."""
         with self._lock:
             self._silent.update(self._sockets)
 
     def break_at(self, statement: bytes) -> None:
-        """Break the connection on which the statement is sent next: the server runs it, and nobody hears its answer."""
+        """Break the next connection on which the statement is sent: the server runs it, but its answer is lost."""
         with self._lock:
             self._breaks_at = statement
 
@@ -56,9 +57,9 @@ class Relay:
                     threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
 
     def close(self) -> None:
-        """End every connection."""
+        """Close all connections."""
         for each in (self._listener, *self._sockets):
-            with suppress(OSError):  # it is closed already
+            with suppress(OSError):  # already closed
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
@@ -79,7 +80,7 @@ class Relay:
 
 @contextmanager
 def relay(url: str) -> Generator[Relay]:
-    """A relay before a database."""
+    """Run a relay in front of a database."""
     server = Relay(url)
     accepting = threading.Thread(target=server.serve)
     accepting.start()

@@ -58,7 +58,7 @@ def deaf() -> float:
         ("brief", waits, {}, "judge 'brief': async functions are refused"),
         ("brief", deaf, {}, "judge 'brief': its function must take the turn"),
         ("brief", 7, {}, "judge 'brief': 7 is not a function"),
-        ("brief", None, {"model": "m"}, "judge 'brief': say what the model shall judge by .* faithfulness, relevance"),
+        ("brief", None, {"model": "m"}, "judge 'brief': say what the model is to judge by .* faithfulness, relevance"),
         ("brief", says, {"timeout_s": 301}, "judge 'brief': timeout_s must be seconds above 0 and at most 300"),
         ("brief", says, {"timeout_s": True}, "judge 'brief': timeout_s must be seconds"),
     ],

@@ -106,5 +106,5 @@ def _criterion(name: str, model: str | None, criterion: str | None, label: str) 
     found = criterion or CRITERIA.get(name, "")
     if model is not None and not found:
         built_in = ", ".join(CRITERIA)
-        raise ConfigError(f"{label}: say what the model shall judge by with criterion='…'; built in are {built_in}")
+        raise ConfigError(f"{label}: say what the model is to judge by with criterion='…'; built in are {built_in}")
     return found

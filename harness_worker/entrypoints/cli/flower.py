@@ -46,7 +46,7 @@ def flower(
     settings = load_settings(home=home)
     access = given_access(settings)
     if access is None:
-        raise ConfigError(f"{VARIABLE} is not set: give the user:password that Flower shall ask for")
+        raise ConfigError(f"{VARIABLE} is not set: give the user:password that Flower is to ask for")
     app = _application(settings)
     logging.basicConfig(level=settings.log_level, stream=sys.stderr, format=_LINE)
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
