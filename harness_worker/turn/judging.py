@@ -109,10 +109,10 @@ class Judging:
         match author_code.attempt(duty.work):
             case Raised(error=error):
                 log.warning("judge %s failed on turn %s (attempt %d): %r", name, turn_id, attempt, error)
-                said = partial(miss, attempt=attempt, why=_reason_of(error), wished_s=wished_s(error))
+                change = partial(miss, attempt=attempt, why=_reason_of(error), wished_s=wished_s(error))
             case (score, found):
-                said = partial(give, attempt=attempt, score=score)
-        if not self.scores.change(turn_id, name, said, found):
+                change = partial(give, attempt=attempt, score=score)
+        if not self.scores.change(turn_id, name, change, found):
             log.warning("judge %s came too late for turn %s, its score is discarded", name, turn_id)
 
     def _duty(self, turn_id: str, name: str) -> _Duty | None:
@@ -139,8 +139,8 @@ class Judging:
         turn, calls = loaded
         if spec.fn is not None:
             view = turn_result(turn, calls, self.store.history(turn_id))
-            said = self.overdue.within(spec.timeout_s, partial(spec.fn, view), name=f"judge {spec.name}")
-            return score_of(said)
+            returned = self.overdue.within(spec.timeout_s, partial(spec.fn, view), name=f"judge {spec.name}")
+            return score_of(returned)
         case = case_of(turn.input, _evidence(turn, calls), turn.output_text)
         request = _request(turn, spec.model or "", system_of(spec.criterion), case, spec.timeout_s)
         script = f"{turn.metadata.get('script', DEFAULT_SCRIPT)}/{spec.name}"
@@ -150,8 +150,8 @@ class Judging:
         """Look for memories in the user's words only, because tools and documents could plant memories."""
         known = self.memories.recall(turn.tenant, scope_of(turn), MOST_KNOWN)
         request = _request(turn, model, memory_prompt.SYSTEM, memory_prompt.case_of(turn.input, known), TIMEOUT_S)
-        said = self._answer_of(replace(request, kind=RequestKind.MEMORY))
-        return Remembered(turn=turn, memories=memory_prompt.memories_told(said))
+        answer = self._answer_of(replace(request, kind=RequestKind.MEMORY))
+        return Remembered(turn=turn, memories=memory_prompt.memories_told(answer))
 
     def _answer_of(self, request: ModelRequest) -> str:
         """The model's answer; retried within the request's time if its provider fails in passing."""

@@ -59,8 +59,8 @@ class PreHooks:
             case None:
                 return call
             case Deny(reason=str(reason)):
-                said = cut_text(clean_text(reason), self.threshold_chars)
-                return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, said))
+                details = cut_text(clean_text(reason), self.threshold_chars)
+                return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, details))
             case Rewrite(arguments=Mapping() as wanted):
                 return self._rewritten(hook, event, call, spec, wanted)
             case answer:
@@ -74,7 +74,7 @@ class PreHooks:
         try:
             plain = to_json(dict(wanted))
         except UnserialisableResult as error:
-            said = f"arguments that JSON cannot hold: {error}"
-            self.caller.failed(hook, POINT, event, said, so="denies the call")
-            return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, f"a hook gave {said}"))
+            problem = f"arguments that JSON cannot hold: {error}"
+            self.caller.failed(hook, POINT, event, problem, so="denies the call")
+            return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, f"a hook gave {problem}"))
         return bound(call, spec, cast("Arguments", plain))
