@@ -44,7 +44,6 @@ def test_version_is_one_line() -> None:
             ["worker", "--role", "tools", "--queues", "turns.batch"],
             "--queues turns.batch: a worker of role tools takes",
         ),
-        (["gateway"], "HARNESS_DATABASE_URL"),
         (["up", "--home", ""], "--home is blank: name a directory"),
         (["turns", "list", "--home=  "], "--home is blank: name a directory"),
     ],
@@ -54,6 +53,14 @@ def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     refused = run_here(*arguments)
     assert refused.returncode == 2, refused.stderr
     assert words in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_gateway_without_a_database_exits_2() -> None:
+    """As other wrong usage does; it listens by then, so it has a process of its own."""
+    refused = run_harness("gateway", "--port", "0")
+    assert refused.returncode == 2, refused.stderr
+    assert "HARNESS_DATABASE_URL" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
