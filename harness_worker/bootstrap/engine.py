@@ -38,14 +38,9 @@ from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.model_step import ModelStep
-from harness_worker.turn.patience import hand_in_patience
-from harness_worker.turn.running.aftermath import Aftermath
-from harness_worker.turn.running.call_runner import CallRunner
-from harness_worker.turn.running.execution import Execution
+from harness_worker.turn.running.call_runner import CallRunner, call_runner
 from harness_worker.turn.running.locking import LockKeeper
-from harness_worker.turn.running.reads import ReadRunner
 from harness_worker.turn.running.tool_body import ToolBody
-from harness_worker.turn.running.writes import WriteRunner
 from harness_worker.turn.tool_selector import ToolSelector
 from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
 
@@ -133,38 +128,21 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
 ) -> CallRunner:
     """A runner of calls over these ports."""
     clock = SystemClock()
-    patiently = hand_in_patience(clock)
     artifact_reader = _artifact_reader(settings, artifacts)
-    body = _tool_body(settings, soft_deadline, clock)
-    execution = Execution(
-        tools={artifact_reader.name: artifact_reader, **knowledge.tools, **registry.tools},
-        body=body,
-        keeper=LockKeeper(locks=locks, clock=clock),
+    return call_runner(
+        store=store,
+        artifacts=artifacts,
         gate=gate,
-        hint=events.hint,
-        clock=clock,
-    )
-    aftermath = Aftermath(
+        dispatcher=dispatcher,
+        body=_tool_body(settings, soft_deadline, clock),
+        keeper=LockKeeper(locks=locks, clock=clock),
+        tools={artifact_reader.name: artifact_reader, **knowledge.tools, **registry.tools},
         agents=knowledge.agents,
         hooks=HookCaller(lambda _point: count(HOOK_FAILURES)),
-        artifacts=artifacts,
-        remove=body.discard,
         on_late=partial(count, LATE_RESULTS),
-        patiently=patiently,
-    )
-    return CallRunner(
-        reads=ReadRunner(
-            gate=gate, store=store, execution=execution, aftermath=aftermath, patiently=patiently, clock=clock
-        ),
-        writes=WriteRunner(
-            store=store,
-            dispatcher=dispatcher,
-            execution=execution,
-            aftermath=aftermath,
-            patiently=patiently,
-            timing=timing_of(settings),
-            clock=clock,
-        ),
+        timing=timing_of(settings),
+        clock=clock,
+        hint=events.hint,
     )
 
 

@@ -28,12 +28,12 @@ from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.model_step import ModelStep
+from harness_worker.turn.running.call_runner import call_runner
 from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.turn.running.locking import LockKeeper
 from harness_worker.turn.running.tool_body import ToolBody
 from tests.unit.builders import NOW, RUNNER, TIMING, a_turn
 from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
-from tests.unit.running import a_runner
 
 TURN_ID = "turn"
 TIMEOUT_S = 60.0
@@ -232,7 +232,7 @@ class Engine:
         )
         self.coordinator = self._coordinator()
         self.runs_calls_with = self._runs_calls_with()
-        self.runner = a_runner(**self.runs_calls_with)
+        self.runner = call_runner(**self.runs_calls_with)
         self.store.insert_turn(a_turn(id=TURN_ID, budget=BudgetLimits(timeout_s=TIMEOUT_S)))
 
     @property
@@ -282,7 +282,7 @@ class Engine:
     def run_calls_with(self, **parts: Any) -> None:  # noqa: ANN401 - any of a runner's
         """Give the runner of calls other parts."""
         self.runs_calls_with |= parts
-        self.runner = a_runner(**self.runs_calls_with)
+        self.runner = call_runner(**self.runs_calls_with)
 
     def work(self) -> None:
         """Work the turn to its end, each call served as soon as it is sent."""

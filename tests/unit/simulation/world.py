@@ -23,6 +23,7 @@ from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.reconciler import Reconciler
+from harness_worker.turn.running.call_runner import call_runner
 from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.turn.running.locking import LockKeeper
 from harness_worker.turn.running.tool_body import ToolBody
@@ -30,7 +31,6 @@ from tests.unit import builders
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import KeptBlobs
 from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
-from tests.unit.running import a_runner
 from tests.unit.simulation.asides_verdict import aside_breaches
 from tests.unit.simulation.broker import Advance, Broker, Message
 from tests.unit.simulation.families_verdict import family_breaches
@@ -308,7 +308,7 @@ class World:
             clock=clock,
         )
         named = Outside(lambda: MemoryArtifacts(self.store.artifacts), Fault.STORE_ERROR, kernel, faults, self._pause)
-        self.runner = a_runner(
+        self.runner = call_runner(
             store=store,
             artifacts=cast("Any", named),
             gate=gate,
