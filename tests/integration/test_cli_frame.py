@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import sqlite3
 import subprocess
 import threading
@@ -56,9 +57,10 @@ def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     assert "Traceback" not in refused.stderr
 
 
-def test_gateway_without_a_database_exits_2() -> None:
-    """As other wrong usage does; it listens by then, so it has a process of its own."""
-    refused = run_harness("gateway", "--port", "0")
+def test_gateway_checks_its_settings_before_it_listens() -> None:
+    """Nobody connects to one that cannot serve; with a taken port, the message shows which of the two came first."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = run_here("gateway", "--port", str(taken.getsockname()[1]))
     assert refused.returncode == 2, refused.stderr
     assert "HARNESS_DATABASE_URL" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -42,9 +42,6 @@ def gateway(
         harness gateway --host 0.0.0.0
     """  # noqa: D301 - click reads the \b
     settings = load_settings()
-    listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
-    cut_stalled(listener)
-    allow_all_descriptors()
     config = GatewayConfig(
         _APP,
         factory=True,
@@ -56,6 +53,10 @@ def gateway(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.grace_s * _DRAIN_SHARE)),
     )
+    config.load()  # before listening, because it checks the gateway's own settings
+    listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
+    cut_stalled(listener)
+    allow_all_descriptors()
     _end_well_on(signal.SIGTERM, signal.SIGINT)
     uvicorn.Server(config).run(sockets=[listener])
 
