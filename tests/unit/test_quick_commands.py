@@ -22,6 +22,23 @@ def test_command_of_a_client_loads_nothing_of_a_worker(command: str) -> None:
     assert [name for name in HEAVY if name in loaded] == []
 
 
+@pytest.mark.parametrize(
+    ("url", "verifies"), [("http://127.0.0.1:1", False), ("HTTPS://127.0.0.1:1", True), ("http://far", True)]
+)
+def test_client_loads_authorities_only_if_it_may_have_to_verify_a_server(*, url: str, verifies: bool) -> None:
+    """Not for a gateway on this machine, which commands mostly ask; another host may have to be asked by a proxy."""
+    asked = f"""if True:
+        import gc, ssl
+        from harness_worker.entrypoints.gateway_client.client import GatewayClient
+        client = GatewayClient("{url}")
+        contexts = [each for each in gc.get_objects() if isinstance(each, ssl.SSLContext)]
+        print(*(context.verify_mode == ssl.CERT_REQUIRED for context in contexts))
+    """
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
+    assert said, "there is a context of TLS"
+    assert (str(True) in said) is verifies
+
+
 @pytest.mark.parametrize("command", ["worker", "gateway"])
 def test_command_is_loaded_without_looking_for_garbage(command: str) -> None:
     """What is loaded lives on: looking through all of it again and again took a fifth of a start."""

@@ -60,13 +60,16 @@ class GatewayClient:
     ) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.base_url = _checked(base_url)
+        is_here = is_loopback(host_of(self.base_url))
+        is_plain = httpx2.URL(self.base_url).scheme == "http"
         self._http = httpx2.Client(
             base_url=self.base_url,
             headers=headers,
             auth=(lambda request: request) if key else None,  # else a user in the URL would replace the key
             timeout=timeout_s,
             transport=transport,
-            trust_env=not is_loopback(host_of(self.base_url)),  # HTTP_PROXY is not for this machine
+            trust_env=not is_here,  # HTTP_PROXY is not for this machine
+            verify=not (is_here and is_plain),  # without TLS and proxies, authorities would be loaded for nothing
         )
 
     def __enter__(self) -> Self:
