@@ -193,7 +193,7 @@ class AgentHarness:
         try:
             dispatcher.drive(turn.id, drive)
         except BaseException:  # an interrupt in a notebook: nobody else would end the turn and free its session
-            store.transact(turn.id, drive.coordinator.finalizer.sealing(abandon))
+            _give_up(turn.id, drive)
             raise
         if self._registry.agents[turn.agent].memory_model is not None:
             self._remember(turn.id)
@@ -278,6 +278,13 @@ class AgentHarness:
             known = ", ".join(sorted(agents)) or "none"
             raise ConfigError(f"agent={name!r}: name one of the registry's agents: {known}")
         return spec
+
+
+def _give_up(turn_id: str, drive: Drive) -> None:
+    try:
+        drive.store.transact(turn_id, drive.coordinator.finalizer.sealing(abandon))
+    except TransientError as error:  # what ended the drive is what the caller is to see
+        log.warning("turn %s not cancelled, so its session waits until its time is over: %s", turn_id, error)
 
 
 @contextmanager

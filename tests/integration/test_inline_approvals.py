@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from harness_worker import AgentHarness, Effect, Registry, Settings, TurnResult
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.results import RequiredAction
+from tests.relay import Relay
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "approve-calls.md"
 
@@ -89,6 +91,25 @@ def test_run_turn_asks_its_caller(harness: AgentHarness, approve: Approver, read
 def test_run_turn_denies_when_nobody_is_there(harness: AgentHarness) -> None:
     """The default."""
     assert contents(harness.run_turn(None, "Refund both.")) == ["denied: approval: nobody is there to approve"] * 2
+
+
+def test_interrupt_is_told_though_the_database_is_gone(tmp_path: Path, line: Relay) -> None:
+    """Ctrl-C at a question ends the turn if it can, and reaches the caller even if it cannot."""
+    registry = Registry()
+
+    @registry.tool(approval="always")
+    def refund(order: str) -> str:
+        """Pay back."""
+        return order
+
+    def interrupt(_action: RequiredAction) -> bool:
+        line.close()
+        raise KeyboardInterrupt
+
+    registry.agent("clerk", model=f"scripted:{script(tmp_path, {'order': 'a'})}", tools=[refund])
+    harness = AgentHarness(registry, Settings(home=tmp_path, database_url=line.url))
+    with closing(harness), pytest.raises(KeyboardInterrupt):
+        harness.run_turn(None, "Refund it.", approve=interrupt)
 
 
 def _blocks(language: str) -> list[str]:
