@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from api_gateway.requests.webhook_urls import host_of, is_closed_literal, is_public, webhook_url
-from api_gateway.turns.answers import Budget, TurnSummary, Usage
+from api_gateway.turns.answers import Budget, RequiredAction, SubagentAction, TurnSummary, Usage
 from api_gateway.webhooks.backlog import MOST_A_TENANT, Backlog
 from api_gateway.webhooks.payload import MOST_CHARS, TurnTold, webhook_body
 from api_gateway.webhooks.rules import (
@@ -312,14 +312,36 @@ def test_full_are_those_without_room() -> None:
     assert full_of({**busy, Lane(tenant="x", host="c"): 1}) == Full(hosts=["b"], tenants=["x"])
 
 
-def test_long_texts_are_cut_and_said_to_be() -> None:
-    """Each to so many characters; the rest of the turn is whole."""
+def _turn(**values: object) -> TurnSummary:
     budget = Budget(max_steps=1, max_tool_calls=1, max_reflections=1, max_tokens=None, max_dollars=1.0, timeout_s=1.0)
     turn = TurnSummary(
-        id="t", status=TurnStatus.COMPLETED, stop_reason=None, agent="a", session_id="s", input="i" * MOST_CHARS,
-        output_text="ö" * (MOST_CHARS + 1), citations=[], usage=Usage(), budget=budget, required_actions=[], error=None,
-        decision=None, metadata={}, created_at="", started_at=None, finished_at=None,
+        id="t", status=TurnStatus.COMPLETED, stop_reason=None, agent="a", session_id="s", input="", output_text="",
+        citations=[], usage=Usage(), budget=budget, required_actions=[], error=None, decision=None, metadata={},
+        created_at="", started_at=None, finished_at=None,
     )  # fmt: skip
+    return turn.model_copy(update=values)
+
+
+def test_long_texts_are_cut_and_said_to_be() -> None:
+    """Each to so many characters; the rest of the turn is whole."""
+    turn = _turn(input="i" * MOST_CHARS, output_text="ö" * (MOST_CHARS + 1))
     document = TurnTold.model_validate_json(webhook_body("turn.completed", "at", turn))
     assert (document.type, document.timestamp, document.truncated) == ("turn.completed", "at", True)
     assert document.data == turn.model_copy(update={"output_text": "ö" * MOST_CHARS})
+
+
+def test_long_arguments_are_left_out_and_said_to_be() -> None:
+    """Whole ones as far as there is room: half of what somebody is to approve would mislead them."""
+    exactly = {"text": "ö" * (MOST_CHARS - len('{"text": ""}'))}
+    own = RequiredAction(call_id="0.0", tool="save", arguments=exactly, expires_at="")
+    below = SubagentAction(call_id="0.1", tool="save", arguments={}, expires_at="", turn_id="u")
+    fits = _turn(required_actions=[own])
+    assert TurnTold.model_validate_json(webhook_body("k", "at", fits)) == TurnTold(
+        type="k", timestamp="at", truncated=False, data=fits
+    )
+    document = TurnTold.model_validate_json(
+        webhook_body("k", "at", _turn(required_actions=[own], subagent_actions=[below]))
+    )
+    assert document.truncated
+    assert document.data.required_actions == [own]
+    assert document.data.subagent_actions == [below.model_copy(update={"arguments": None})]
