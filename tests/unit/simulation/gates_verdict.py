@@ -21,18 +21,19 @@ def gate_breaches(turn: Turn, calls: Sequence[Call]) -> Iterator[str]:
 
 
 def _of_replay(call: Call, earlier: Sequence[Call]) -> Iterator[str]:
-    original = _success_that_stands(call, earlier) if call.idempotent else None
-    refused = _is_denied(call, DenialReason.DUPLICATE)
-    if refused and original is None:
+    ran = [before for before in earlier if not isinstance(before.outcome, ToolDenied)]
+    if _is_denied(call, DenialReason.DUPLICATE) and _success_that_stands(call, ran) is None:
         yield f"{call.call_id} is told as a duplicate of nothing"
+    sent = [before for before in earlier if before.was_sent]  # one that a tool worker denied might still have run
+    original = _success_that_stands(call, sent)
     if original is not None and not isinstance(call.outcome, ToolDenied):
         yield f"{call.call_id} ran though {original.call_id} had done the same"
 
 
 def _success_that_stands(call: Call, earlier: Sequence[Call]) -> Call | None:
+    if not call.idempotent:
+        return None
     for before in reversed(earlier):
-        if isinstance(before.outcome, ToolDenied):
-            continue
         if _is_same(before, call):
             if before.outcome is not None and not is_error(before.outcome):
                 return before
