@@ -42,6 +42,7 @@ CASES: dict[str, list[Step]] = {
     "fork_die": [[call("fork", then_die=True)]],
     "split": [[*(call("split", how=how) for how in ("exit", "raise", "return")), PUT, LOOK], [PUT]],
     "crunch": [[call("crunch", method=method) for method in ("fork", "spawn", "forkserver")]],
+    "speak": [[call("speak", word="lark")]],
     "unknown": [[call("nonsense", n=1), call("unlisted"), LOOK]],
     "invalid": [
         [
@@ -247,6 +248,13 @@ def test_retry_safe_write_that_ends_its_process_once_is_run_again(turns: Posted)
 def test_tool_may_start_processes_of_python(turns: Posted) -> None:
     """With a pool or an executor, in each way that ``multiprocessing`` has of starting them."""
     assert contents(turns["crunch"]) == ["[1,2,3]"] * 3
+
+
+def test_tool_may_print_as_a_script_does(turns: Posted, outsider: Outsider) -> None:
+    """Its streams are files like a script's, and each line is one in the worker's log."""
+    assert contents(turns["speak"]) == ["spoken"]
+    said = {line.partition("| ")[2] for line in (outsider.stack.home / "logs" / "up.log").read_text().splitlines()}
+    assert said >= {"said lark", "written lark", "echoed lark", "complained of lark"}
 
 
 def test_child_that_a_tool_forks_never_acts_as_the_tool(turns: Posted) -> None:

@@ -73,7 +73,6 @@ def _conf(settings: Settings, *, is_redis: bool) -> dict[str, Any]:
         "worker_deduplicate_successful_tasks": False,
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_hijack_root_logger": False,
-        "worker_redirect_stdouts": True,
-        "worker_redirect_stdouts_level": "INFO",
+        "worker_redirect_stdouts": False,
         "worker_proc_alive_timeout": 30.0,
     }

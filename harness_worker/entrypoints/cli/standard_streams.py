@@ -21,6 +21,14 @@ def take_any_text() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore[reportUnknownMemberType] - of any buffer
 
 
+def print_to_stderr() -> None:
+    """Send to stderr what is printed from now on, a line at a time, and also what processes that are started print."""
+    sys.stdout.flush()
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportUnknownMemberType] - of any buffer
+
+
 def lost_output() -> OSError | None:
     """Why some output to stdout was lost, if so; then nothing more is written there."""
     try:

@@ -10,6 +10,7 @@ import typer
 from harness_worker.apps import load_registry
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.addresses import Addresses
+from harness_worker.entrypoints.cli.standard_streams import print_to_stderr
 from harness_worker.entrypoints.worker.roles import COORDINATOR_THREADS, Role, tool_processes
 from harness_worker.entrypoints.worker.run import run_worker
 from harness_worker.errors import ConfigError
@@ -43,6 +44,7 @@ def worker(
 
     It needs the same HARNESS_REDIS_URL and HARNESS_DATABASE_URL as the others, and the same app.
     """
+    print_to_stderr()  # where the log goes
     chosen = _chosen(role, queues or "")
     settings = _joined(load_settings(app=app, home=home))
     registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -92,7 +94,11 @@ class ToolBody:
 
     def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
         def invoke() -> object:
-            return in_this_process(spec.invoke, dict(ticket.arguments), context)
+            try:
+                return in_this_process(spec.invoke, dict(ticket.arguments), context)
+            finally:
+                with suppress(Exception):  # of a stream that the tool closed or replaced
+                    sys.stdout.flush()
 
         if not spec.retry_safe:
             return invoke()

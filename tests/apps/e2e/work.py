@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from math import isqrt
@@ -29,6 +31,17 @@ def crunch(method: Literal["fork", "spawn", "forkserver"], ctx: RunContext) -> l
     context = multiprocessing.get_context(method)
     with context.Pool(1) as pool, ProcessPoolExecutor(1, mp_context=context) as executor:
         return [*pool.map(isqrt, [1, 4]), *executor.map(isqrt, [9])]
+
+
+@registry.tool(effect=Effect.READ_ONLY)
+def speak(word: str, ctx: RunContext) -> str:
+    """Print, in each way that a script may."""
+    journal.entered(ctx)
+    print("said", word)  # noqa: T201 - what it is for
+    subprocess.run(["echo", "echoed", word], stdout=sys.stdout, check=True)
+    print("complained of", word, file=sys.stderr)  # noqa: T201 - likewise
+    sys.stdout.buffer.write(f"written {word}\n".encode())
+    return "spoken"
 
 
 @registry.tool(effect=Effect.READ_ONLY)
