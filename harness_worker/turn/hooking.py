@@ -8,7 +8,7 @@ from typing import Any
 
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.records import Turn
-from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.author_code import Raised, attempt, shown
 from harness_worker.core.registration.hooks import (
     HookEvent,
     Hooks,
@@ -43,7 +43,7 @@ class HookCaller:
         """Call one hook and return its answer; ``None`` if it raises."""
         answer = attempt(lambda: getattr(hook, point)(event))
         if isinstance(answer, Raised):
-            self.failed(hook, point, event, repr(answer.error))
+            self.failed(hook, point, event, shown(answer.error))
             return None
         return answer
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.records import Call, Turn
+from harness_worker.core.registration.author_code import shown
 from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.hooks import Deny, Hooks, PreToolUse, Rewrite, overrides
 from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
@@ -64,7 +65,7 @@ class PreHooks:
             case Rewrite(arguments=Mapping() as wanted):
                 return self._rewritten(hook, event, call, spec, wanted)
             case answer:
-                self.caller.failed(hook, POINT, event, f"it may return Deny, Rewrite or None, not {answer!r}")
+                self.caller.failed(hook, POINT, event, f"it may return Deny, Rewrite or None, not {shown(answer)}")
                 return call
 
     def _rewritten(

@@ -79,6 +79,14 @@ class Recorder(Hooks):
         return [f"{type(e).__name__} {getattr(e, 'call_id', '')}".strip() for e in self.told]
 
 
+class Unshowable(Exception):  # noqa: N818 - a value, too
+    """Its ``__repr__`` raises, as that of a database's object may once its session is closed."""
+
+    def __repr__(self) -> str:
+        """Raise."""
+        raise ValueError("nothing to show")
+
+
 class Raising(Hooks):
     """Raises at every point."""
 
@@ -99,8 +107,8 @@ class Raising(Hooks):
         raise ValueError(event)
 
     def on_usage(self, event: UsageReport) -> None:
-        """Raise."""
-        raise ValueError(event)
+        """Raise what cannot be shown."""
+        raise Unshowable(event)
 
     def on_turn_end(self, event: TurnEnd) -> None:
         """Raise."""
@@ -355,7 +363,7 @@ def test_reads_rewritten_to_the_same_thing_do_not_run_together(tools: tuple[str,
     ]
 
 
-@pytest.mark.parametrize("answer", [True, "no", Deny(7), Rewrite([])])  # type: ignore[arg-type]
+@pytest.mark.parametrize("answer", [True, "no", Deny(7), Rewrite([]), Unshowable()])  # type: ignore[arg-type]
 def test_answer_that_makes_no_sense_is_ignored_and_counted(answer: object) -> None:
     """As if the hook had raised."""
     said, failures = answered("A", A=answer)

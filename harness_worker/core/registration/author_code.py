@@ -39,3 +39,9 @@ def words_of(error: BaseException) -> str:
         return str(error)
     except BaseException:  # noqa: BLE001 - __str__ is the author's code: it may raise anything
         return ""
+
+
+def shown(value: object) -> str:
+    """What an author's code gave, as in ``repr``; only its type if its ``__repr__`` raises."""
+    text = attempt(repr, value)
+    return f"<{type(value).__name__}>" if isinstance(text, Raised) else text
