@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 from harness_worker.core.approvals import Answer, answer, waiting
 from harness_worker.core.records import Call
 from harness_worker.core.registration.content import to_json
+from harness_worker.core.text import clean_text
 from harness_worker.ports import TurnStore
 from harness_worker.turn.results import RequiredAction, required_action
 
@@ -45,5 +46,5 @@ def _answer_of(approve: Approver, call: Call) -> Answer:
         log.warning("approve failed, call %s of %s is denied: %r", call.call_id, call.tool, error)
         verdict = f"approving failed: {type(error).__name__}"
     if isinstance(verdict, str):
-        return Answer(decision="deny", reason=verdict)
+        return Answer(decision="deny", reason=clean_text(verdict))
     return Answer(decision="approve" if verdict is True else "deny")

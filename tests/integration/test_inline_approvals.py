@@ -64,6 +64,10 @@ def _reason(action: RequiredAction) -> str:
     return f"not {action['tool']} {action['call_id']}"
 
 
+def _unstorable(_action: RequiredAction) -> str:
+    return "\x00 \ud800"
+
+
 def _no_json(action: RequiredAction) -> dict[str, Any]:
     return {**action["arguments"], "cents": object()}
 
@@ -78,6 +82,7 @@ def _broken(_action: RequiredAction) -> bool:
         (_only_a, ["a: 1", "denied: approval: not approved"]),
         (_seven, ["a: 7", "b: 7"]),
         (_reason, ["denied: approval: not refund 0.0", "denied: approval: not refund 0.1"]),
+        (_unstorable, ["denied: approval: \ufffd \ufffd"] * 2),
         (_broken, ["denied: approval: approving failed: ValueError"] * 2),
         (_no_json, ["denied: approval: approving failed: UnserialisableResult"] * 2),
         (nobody, ["denied: approval: nobody is there to approve"] * 2),
