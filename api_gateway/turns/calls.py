@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, case, func, select
@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.database import AnyRow
 from api_gateway.listing import MOST_BYTES, octets
+from api_gateway.turns.rows import question_of
 from harness_worker.schema import tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
@@ -56,7 +57,7 @@ async def calls_by_turn(
 async def within_bytes_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
     """The first of these rows of ``turns`` that have no more than ``MOST_BYTES`` of :func:`approvals_below`, or one."""
     below = {row.id: _noticed(row) for row in rows}
-    sizes = await _waiting_bytes(connection, sorted({each for ids in below.values() for each in ids}))
+    sizes = await _waiting_bytes(connection, _all_of(below))
     total = 0
     for place, row in enumerate(rows):
         total += sum(sizes.get(each, 0) for each in below[row.id])
@@ -80,8 +81,31 @@ async def approvals_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -
     Only turns that the row has noted as waiting are looked at.
     """
     below = {row.id: _noticed(row) for row in rows}
-    found = await pending_approvals(connection, sorted({each for ids in below.values() for each in ids}))
+    found = await pending_approvals(connection, _all_of(below))
     return {turn_id: [call for each in ids for call in found[each]] for turn_id, ids in below.items()}
+
+
+async def asking_below(connection: AsyncConnection, rows: Sequence[AnyRow]) -> Mapping[str, Collection[str]]:
+    """The turns below these rows of ``turns`` that wait for a person, by the id of the row.
+
+    As with :func:`approvals_below`, but the calls' arguments, which may be long, are not read.
+    """
+    below = {row.id: _noticed(row) for row in rows}
+    asking = await _asking(connection, _all_of(below))
+    return {turn_id: asking.intersection(ids) for turn_id, ids in below.items()}
+
+
+async def _asking(connection: AsyncConnection, turn_ids: Sequence[str]) -> frozenset[str]:
+    """Those of these turns that wait for a person. No turns take no query."""
+    if not turn_ids:
+        return frozenset()
+    read = (tool_calls.c.turn_id, tool_calls.c.status, tool_calls.c.approval, tool_calls.c.outcome)
+    calls = await connection.execute(select(*read).where(tool_calls.c.turn_id.in_(turn_ids), *_UNANSWERED))
+    return frozenset(call.turn_id for call in calls if question_of(call) is not None)
+
+
+def _all_of(below: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    return sorted({each for ids in below.values() for each in ids})
 
 
 def _noticed(row: AnyRow) -> list[str]:

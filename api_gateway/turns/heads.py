@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from api_gateway.turns.calls import approvals_below
-from api_gateway.turns.rows import question_of
+from api_gateway.turns.calls import asking_below
 from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES
 
@@ -44,6 +43,5 @@ async def heads_where(engine: AsyncEngine, condition: ColumnElement[bool]) -> Ma
     query = select(turns.c.id, turns.c.status, turns.c.last_seq, turns.c.parked_below).where(condition)
     async with engine.connect() as connection:
         rows = (await connection.execute(query)).all()
-        below = await approvals_below(connection, rows)
-    asking = {turn_id for turn_id, calls in below.items() if any(question_of(call) is not None for call in calls)}
-    return {row.id: Head(status=row.status, last_seq=row.last_seq, asks_below=row.id in asking) for row in rows}
+        asking = await asking_below(connection, rows)
+    return {row.id: Head(status=row.status, last_seq=row.last_seq, asks_below=bool(asking[row.id])) for row in rows}

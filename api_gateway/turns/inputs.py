@@ -17,7 +17,7 @@ from api_gateway.problems import Problem, invalid
 from api_gateway.requests.turns import InputRequest
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.arguments import argument_problems
-from api_gateway.turns.calls import approvals_below
+from api_gateway.turns.calls import asking_below
 from api_gateway.turns.rows import question_of
 from api_gateway.turns.store import with_calls
 from harness_worker.schema import agents, db_now, tool_calls, turns
@@ -101,9 +101,8 @@ def _answers(turn_id: str, said: InputRequest, open_ones: Mapping[str, _Open]) -
 
 async def _nothing_asked(connection: AsyncConnection, turn: AnyRow) -> Problem:
     """The refusal of an input for a turn that waits for none; it names turns below that do wait."""
-    found = await approvals_below(connection, [turn])
-    asking = sorted({call.turn_id for call in found[turn.id] if question_of(call) is not None})
-    others = "".join(f", but turn {each} below it does" for each in asking)
+    asking = await asking_below(connection, [turn])
+    others = "".join(f", but turn {each} below it does" for each in sorted(asking[turn.id]))
     return Problem("stale_input", f"turn {turn.id} waits for no input{others}"[:2_000])
 
 
