@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, every
 from harness_worker.entrypoints.gateway_client.retries import PatientGateway
 from harness_worker.wire import TurnStatus, has_ended
 
@@ -63,11 +63,7 @@ def cancel_open_turns(
 def _open_turns(client: GatewayClient, metadata: Mapping[str, str]) -> Iterator[str]:
     kept = {f"metadata.{name}": value for name, value in metadata.items()}
     for status in OPEN:
-        after: dict[str, str] | None = {}
-        while after is not None:
-            page = client.turns(status=status, limit=PAGE, **kept, **after)
-            yield from (turn["id"] for turn in page["data"])
-            after = {"after": page["next"]} if page["next"] else None
+        yield from (turn["id"] for turn in every(client.turns, status=status, limit=PAGE, **kept))
 
 
 def _cancelled(client: GatewayClient, clock: Clock, were_over: Mapping[str, bool], wait_s: float) -> list[Cancelled]:

@@ -118,6 +118,13 @@ def test_batch_is_named_by_the_end_of_its_id() -> None:
         whole_batch_id(client, "ffff")
 
 
+def test_batch_is_found_among_the_newest_though_pages_are_short() -> None:
+    """A page of long ones holds few."""
+    pages = [{"data": [{"id": f"0192-abc{n}"}], "next": "more" if n < 6 else None} for n in range(7)]
+    client = client_that_answers(*(httpx2.Response(200, json=page) for page in pages))
+    assert whole_batch_id(client, "abc6") == "0192-abc6"
+
+
 def test_batch_in_words() -> None:
     """Only statuses that a turn is in; nobody's metadata moves the cursor."""
     stands = batch(running=1_200, completed=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,7 +23,7 @@ from harness_worker.entrypoints.gateway_client.answers import (
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback, masked
 
-__all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable"]
+__all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable", "every"]
 
 TIMEOUT_S: Final = 30.0
 STREAM_TIMEOUT_S: Final = 75.0
@@ -112,7 +112,7 @@ class GatewayClient:
         )
 
     def turns(self, **filters: str | int) -> JsonObject:
-        """One page of turns, newest first: ``{data, next}``; pass ``next`` as ``after``."""
+        """One page of turns, newest first: ``{data, next}``; pass ``next`` as ``after``, or see :func:`every`."""
         return self._send("GET", "/v1/turns", params=filters)
 
     def usage(self, **query: str | int) -> JsonObject:
@@ -180,7 +180,7 @@ class GatewayClient:
         return self._send("GET", f"/v1/batches/{quote(batch_id, safe='')}")
 
     def batches(self, **filters: str | int) -> JsonObject:
-        """One page of batches, newest first: ``{data, next}``; pass ``next`` as ``after``."""
+        """One page of batches, as ``turns`` gives one."""
         return self._send("GET", "/v1/batches", params=filters)
 
     def cancel_batch(self, batch_id: str) -> JsonObject:
@@ -221,6 +221,20 @@ class GatewayClient:
             yield
         except (httpx2.TransportError, httpx2.InvalidURL) as broken:
             raise StackUnreachable(how_to_start(self.base_url, broken)) from broken
+
+
+def every(page: Callable[..., JsonObject], **filters: str | int) -> Iterator[JsonObject]:
+    """Every item of a list, over as many pages as it takes; each page is asked for when its first item is.
+
+    Args:
+        page: Gives one page, such as ``GatewayClient.turns``.
+        **filters: What it is asked with. A page may have fewer items than its ``limit`` and not be the last.
+    """
+    found = page(**filters)
+    yield from found["data"]
+    while found["next"]:
+        found = page(**filters, after=found["next"])
+        yield from found["data"]
 
 
 def _checked(base_url: str) -> str:

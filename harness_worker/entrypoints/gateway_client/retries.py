@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, StackUnreachable
+from harness_worker.entrypoints.gateway_client.client import (
+    GatewayClient,
+    JsonObject,
+    RequestRefused,
+    StackUnreachable,
+    every,
+)
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock
@@ -103,13 +109,7 @@ class PatientGateway:
 
     def turns(self, **filters: str | int) -> list[JsonObject]:
         """All turns that match, newest first, over as many pages as it takes."""
-        found: list[JsonObject] = []
-        after: dict[str, str] | None = {}
-        while after is not None:
-            page = self._patiently(partial(self._client.turns, **filters, **after))
-            found += page["data"]
-            after = {"after": page["next"]} if page["next"] else None
-        return found
+        return list(every(self._page, **filters))
 
     def cancel(self, turn_id: str) -> JsonObject:
         """Ask a turn to stop, perhaps more than once, and return it."""
@@ -130,3 +130,6 @@ class PatientGateway:
                 break
             self._clock.wait(min(SELDOM_S, max(SOON_S, waited_s / LOOKS_A_WAIT)))
         return found
+
+    def _page(self, **asked: str | int) -> JsonObject:
+        return self._patiently(partial(self._client.turns, **asked))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
+from itertools import islice
 from typing import Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, every
 from harness_worker.errors import ConfigError
 
 LEAST: Final = 4
@@ -43,7 +44,8 @@ def _whole(given: str, page: Callable[..., JsonObject], noun: str, nouns: str) -
         return given
     if len(given) < LEAST:
         raise ConfigError(f"{noun} {given!r}: give at least {LEAST} characters of the end of its id")
-    found = [whole for whole in _newest(page) if whole.endswith(given)]
+    newest = islice(every(page, limit=_PAGE), LOOKED_AT)
+    found = [each["id"] for each in newest if each["id"].endswith(given)]
     if not found:
         raise ConfigError(
             f"none of the newest {LOOKED_AT:,} {nouns} has an id that ends in {given!r}; "
@@ -64,13 +66,3 @@ def _is_there(client: GatewayClient, turn_id: str) -> bool:
             return False
         raise
     return True
-
-
-def _newest(page: Callable[..., JsonObject]) -> Iterator[str]:
-    filters: dict[str, str | int] = {"limit": _PAGE}
-    for _ in range(LOOKED_AT // _PAGE):
-        found = page(**filters)
-        yield from (each["id"] for each in found["data"])
-        if found["next"] is None:
-            return
-        filters["after"] = found["next"]
