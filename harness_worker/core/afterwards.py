@@ -7,14 +7,14 @@ from typing import Any
 
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.lifecycle import merge
-from harness_worker.core.records import CallStatus
+from harness_worker.core.records import CallStatus, in_order
 
 
 def after(before: Snapshot, decision: Decision[Any]) -> Snapshot:
     """The snapshot as it would be read right after the decision is committed."""
     seq, count = before.turn.last_seq + len(decision.events), before.turn.message_count + len(decision.messages)
     turn = replace(decision.turn or before.turn, last_seq=seq, message_count=count)
-    calls = sorted(merge(before.calls, decision.calls), key=lambda call: (call.step, call.position))
+    calls = in_order(merge(before.calls, decision.calls))
     shown = tuple(call for call in calls if not call.collected or call.step == turn.step - 1)
     return replace(before, turn=turn, calls=shown, children=(*before.children, *decision.children))
 

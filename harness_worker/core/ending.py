@@ -10,7 +10,7 @@ from harness_worker.core.collect_reads import GONE_REPORT, ReadReport, never_beg
 from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
-from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn
+from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn, in_order
 from harness_worker.core.visits import StopCause
 from harness_worker.wire import EventType, StopReason, TurnStatus, as_mapping
 
@@ -83,7 +83,7 @@ def step_completed(step: int) -> EventDraft:
 
 def result_message(calls: Iterable[Call]) -> tuple[Message, ...]:
     """One user message with one result for each call that has none yet, in the model's order; empty if all have one."""
-    due = sorted((call for call in calls if not call.collected), key=lambda call: (call.step, call.position))
+    due = in_order(call for call in calls if not call.collected)
     if not due:
         return ()
     return (Message(role="user", content=[_result_block(call) for call in due]),)

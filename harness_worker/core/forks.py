@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.recall import Recall
-from harness_worker.core.records import Call, Turn, TurnPreparation
+from harness_worker.core.records import Call, Turn, TurnPreparation, in_order
 from harness_worker.core.replay import after_calls
 from harness_worker.core.strategy import after_use
 
@@ -29,7 +29,7 @@ def adopt_past(snapshot: Snapshot, *, calls: Iterable[Call]) -> Decision[Turn]:
         calls: The calls of its copied steps.
     """
     turn = snapshot.turn
-    given = sorted((call for call in calls if call.step < turn.first_step), key=lambda each: (each.step, each.position))
+    given = in_order(call for call in calls if call.step < turn.first_step)
     preparation = None if turn.preparation is None else _as_of(turn.preparation, turn.first_step)
     taken = replace(turn, preparation=preparation, recall=replace(_recall_of(given), warned=turn.recall.warned))
     return Decision(result=taken, turn=taken)

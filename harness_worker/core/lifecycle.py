@@ -8,7 +8,7 @@ from itertools import groupby
 
 from harness_worker.core.decisions import Artifact, Decision, Snapshot, T
 from harness_worker.core.outcomes import ToolArtifactReference, ToolDenied, ToolOutcome, elapsed_ms_of, is_error
-from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
+from harness_worker.core.records import Call, CallStatus, EventDraft, Turn, in_order
 from harness_worker.wire import EventType
 
 
@@ -70,7 +70,7 @@ def preceded_by(events: tuple[EventDraft, ...], decision: Decision[T]) -> Decisi
 def call_events(before: Sequence[Call], changed: Sequence[Call]) -> tuple[EventDraft, ...]:
     """The events ``wave.started``, ``tool.completed`` and ``wave.completed`` of a change, in program order."""
     known = {call.call_id: call for call in before}
-    after = sorted(merge(before, changed), key=lambda call: (call.step, call.position))
+    after = in_order(merge(before, changed))
     drafts: list[EventDraft] = []
     for _, members in groupby(after, key=lambda call: (call.step, call.wave)):
         drafts += _wave_events(tuple(members), known)

@@ -5,7 +5,7 @@ Times are seconds since the epoch, by the database's clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -261,6 +261,11 @@ class Call:
     def denied(self, reason: DenialReason, details: str) -> ToolDenied:
         """The outcome of a call that is not run; ``details`` tell the model why."""
         return ToolDenied(call_id=self.call_id, tool_name=self.tool, reason=reason, details=details)
+
+
+def in_order(calls: Iterable[Call]) -> list[Call]:
+    """The calls of a turn in program order: as its model asked for them."""
+    return sorted(calls, key=lambda call: (call.step, call.position))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

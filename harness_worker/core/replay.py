@@ -21,7 +21,7 @@ from harness_worker.core.outcomes import (
     content_of,
 )
 from harness_worker.core.recall import Recall
-from harness_worker.core.records import Call, CallStatus
+from harness_worker.core.records import Call, CallStatus, in_order
 from harness_worker.core.strategy import after_use
 
 FINGERPRINT_CHARS = 32
@@ -39,7 +39,7 @@ def repeats(call: Call, other: Call) -> bool:
 
 def after_calls(recall: Recall, calls: Iterable[Call]) -> Recall:
     """What is remembered once these calls are taken into account, each as far as it has come."""
-    for call in _in_order(calls):
+    for call in in_order(calls):
         if call.status is not CallStatus.PLANNED and not isinstance(call.outcome, ToolDenied):
             recall = _after_end(after_dispatch(recall, call), call)
     return recall
@@ -55,7 +55,7 @@ def after_dispatch(recall: Recall, call: Call) -> Recall:
 
 def after_step(recall: Recall, calls: Iterable[Call]) -> Recall:
     """What is remembered after a step with these calls; a step without calls says nothing about progress."""
-    ordered = _in_order(calls)
+    ordered = in_order(calls)
     if not ordered:
         return recall
     digest = _digest(*(part for call in ordered for part in (call.tool, canonical(call.arguments), _got(call))))
@@ -84,10 +84,6 @@ def _after_end(recall: Recall, call: Call) -> Recall:
         key = fingerprint(call.tool, call.arguments)
         return replace(recall, doubtful={**recall.doubtful, key: call.idempotency_key})
     return recall
-
-
-def _in_order(calls: Iterable[Call]) -> list[Call]:
-    return sorted(calls, key=lambda call: (call.step, call.position))
 
 
 def _got(call: Call) -> str:

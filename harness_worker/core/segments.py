@@ -11,7 +11,7 @@ from harness_worker.core.approvals import is_undecided
 from harness_worker.core.gates import Gates
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome
-from harness_worker.core.records import Call, CallStatus, Turn
+from harness_worker.core.records import Call, CallStatus, Turn, in_order
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.replay import repeats
 
@@ -56,7 +56,7 @@ def next_segment(
     held = {(call.step, call.wave) for call in calls if is_undecided(call) and _refusal(gates, call) is None}
     denied: list[Call] = []
     chosen: list[Call] = []
-    for call in sorted((c for c in calls if c.status is CallStatus.PLANNED), key=lambda c: (c.step, c.position)):
+    for call in in_order(call for call in calls if call.status is CallStatus.PLANNED):
         if _starts_another(call, chosen) or (call.step, call.wave) in held:
             break
         if chosen and call.call_id in apart:
