@@ -109,7 +109,7 @@ def awaited_by(before: Turn, after: Turn | None) -> str | None:
 
 def _ended(call: Call, child: Turn | None, *, now: float) -> Call:
     if child is None:
-        return end_call(call, ToolFailure(call_id=call.call_id, tool_name=call.tool, error=CHILD_GONE), now=now)
+        return end_call(call, call.failed(CHILD_GONE), now=now)
     seen = replace(call, started_at=child.started_at, finished_at=child.finished_at)
     return end_call(seen, _doubt(call, child) if _leaves_doubt(child) else _outcome(call, child), now=now)
 
@@ -131,8 +131,7 @@ def _doubt(call: Call, child: Turn) -> ToolFailure:
     how = f"{child.status.value}: {child.stop_reason}"
     why = "something it did may or may not have happened; its own record tells what"
     error = f"{OUTCOME_UNKNOWN}: {call.tool} was asked and ended ({how}), and {why}"
-    elapsed_ms = _elapsed_ms(child)
-    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, elapsed_ms=elapsed_ms, in_doubt=True)
+    return call.failed(error, elapsed_ms=_elapsed_ms(child), in_doubt=True)
 
 
 def _outcome(call: Call, child: Turn) -> ToolOutcome:
@@ -144,7 +143,7 @@ def _outcome(call: Call, child: Turn) -> ToolOutcome:
         return ToolExecutionResult(
             call_id=call.call_id, tool_name=call.tool, output=output, elapsed_ms=elapsed_ms, was_coerced=was_coerced
         )
-    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=_failure(child), elapsed_ms=elapsed_ms)
+    return call.failed(_failure(child), elapsed_ms=elapsed_ms)
 
 
 def _failure(child: Turn) -> str:
@@ -158,8 +157,8 @@ def _failure(child: Turn) -> str:
 
 def _cut_short(call: Call, child: Turn | None, why: str, *, now: float) -> Call:
     error = f"{OUTCOME_UNKNOWN}: {call.tool} was asked and {why}; what it has done by then stands"
-    cut = ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, in_doubt=True)
-    return end_call(replace(call, started_at=None if child is None else child.started_at), cut, now=now)
+    seen = replace(call, started_at=None if child is None else child.started_at)
+    return end_call(seen, call.failed(error, in_doubt=True), now=now)
 
 
 def _elapsed_ms(child: Turn) -> float:

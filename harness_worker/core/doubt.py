@@ -22,7 +22,7 @@ LOCK_MISSED = "lock_missed"
 def unknown(call: Call, why: str) -> ToolFailure:
     """The outcome of a call that started and whose effect may or may not have happened."""
     error = f"{OUTCOME_UNKNOWN}: {call.tool} started and {why}; its effect may or may not have happened"
-    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, in_doubt=True)
+    return call.failed(error, in_doubt=True)
 
 
 def worker_lost(call: Call) -> ToolFailure:
@@ -30,7 +30,7 @@ def worker_lost(call: Call) -> ToolFailure:
     times = "once" if call.attempt == 1 else f"{call.attempt} times"
     doubt = "" if call.is_read else "; its effect may or may not have happened"
     error = f"{WORKER_LOST}: the process running {call.tool} was lost {times}{doubt}"
-    return ToolFailure(call_id=call.call_id, tool_name=call.tool, error=error, in_doubt=not call.is_read)
+    return call.failed(error, in_doubt=not call.is_read)
 
 
 def timed_out(call: Call) -> ToolTimeout:
@@ -45,10 +45,7 @@ def timed_out(call: Call) -> ToolTimeout:
 def cancelled_read(call: Call, *, now: float) -> ToolFailure:
     """The outcome of a read that was running when its turn was cancelled."""
     ran_s = now - call.started_at if call.started_at is not None else 0.0
-    elapsed_ms = round(max(0.0, ran_s) * 1_000, 3)
-    return ToolFailure(
-        call_id=call.call_id, tool_name=call.tool, error="cancelled", retryable=True, elapsed_ms=elapsed_ms
-    )
+    return call.failed("cancelled", elapsed_ms=round(max(0.0, ran_s) * 1_000, 3))
 
 
 def never_entered(call: Call) -> bool:

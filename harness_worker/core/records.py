@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from harness_worker.core.budget import BudgetLimits, Usage
-from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolFailure, ToolOutcome
 from harness_worker.core.recall import Recall
 from harness_worker.core.registration.delegation import Delegation
 from harness_worker.core.registration.effects import Effect
@@ -261,6 +261,12 @@ class Call:
     def denied(self, reason: DenialReason, details: str) -> ToolDenied:
         """The outcome of a call that is not run; ``details`` tell the model why."""
         return ToolDenied(call_id=self.call_id, tool_name=self.tool, reason=reason, details=details)
+
+    def failed(self, error: str, *, elapsed_ms: float = 0.0, in_doubt: bool = False) -> ToolFailure:
+        """The outcome of a call that the harness, not its tool, says has failed; the model may ask for it again."""
+        return ToolFailure(
+            call_id=self.call_id, tool_name=self.tool, error=error, elapsed_ms=elapsed_ms, in_doubt=in_doubt
+        )
 
 
 def in_order(calls: Iterable[Call]) -> list[Call]:
