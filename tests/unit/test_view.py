@@ -203,16 +203,17 @@ def test_fold_leaves_the_event_as_it_came() -> None:
     assert event["data"]["text"] == EVIL
 
 
-def test_page_lets_no_control_characters_through() -> None:
-    """Wherever they stand in the turn or its events."""
+def _turn(**of_call: object) -> dict[str, Any]:
+    """A turn with one call, and control characters wherever they may stand."""
     call = {
         **_completed("0.0", f"a\n{EVIL}", outcome="ToolDenied", is_error=True),
         **{"arguments": {EVIL: EVIL}, "content": EVIL, "attempt": 1, "step": 0, "wave": 0},
         **{"started_at": None, "finished_at": None, "child_turn_id": "child-1"},
+        **of_call,
     }
     usage = dict.fromkeys(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), 0)
     at = "2026-01-01T00:00:00Z"
-    turn = {
+    return {
         **{"id": "t", "status": "failed", "stop_reason": EVIL, "agent": EVIL, "session_id": EVIL, "decision": EVIL},
         **{"metadata": {EVIL: EVIL}, "created_at": at, "started_at": None, "finished_at": None},
         "usage": {**usage, "steps": 1, "tool_calls": 0, "dollars": 0.0},
@@ -224,6 +225,11 @@ def test_page_lets_no_control_characters_through() -> None:
         "scores": [{"judge": EVIL, "at": at, "score": 1.0, "reason": EVIL, "error": None}],
         **{"context": [EVIL], "messages": [{"role": "user", "content": [{"type": EVIL}]}]},
     }
+
+
+def test_page_lets_no_control_characters_through() -> None:
+    """Wherever they stand in the turn or its events."""
+    turn = _turn()
     said = _event("model.completed", 1.0, step=0, text=EVIL, usage={})
     page = TurnPage(100, UNICODE_MARKS)
     drawn = "\n".join(line.plain for line in (*page.draw(turn, [said]), *page.messages(turn)))
@@ -232,6 +238,14 @@ def test_page_lets_no_control_characters_through() -> None:
     assert "  forked    from step 1 of " in drawn
     assert "  asked by  call 2.1 of " in drawn
     assert "           is the turn child-1" in drawn
+
+
+def test_page_shortens_arguments() -> None:
+    """Their beginning stays, though there is no space in them."""
+    drawn = [line.plain for line in TurnPage(100, UNICODE_MARKS).draw(_turn(arguments={"url": "x" * 200}), [])]
+    (call,) = (line for line in drawn if " 0.0  a " in line)
+    assert re.search(r' \{"url":"x{20,}…$', call)
+    assert len(call) <= 100
 
 
 def test_screen_in_a_pipe_is_silent_about_pieces() -> None:
@@ -251,10 +265,16 @@ def test_lines_name_every_outcome() -> None:
         assert told in drawn
 
 
-def test_lines_shorten_what_the_model_says() -> None:
+@pytest.mark.parametrize(
+    "said",
+    ["word " * 80, "承知しました。" * 20, f"https://example.org/{'a' * 80}"],
+    ids=["words", "Japanese", "a link"],
+)
+def test_lines_shorten_what_the_model_says(said: str) -> None:
     """A long text beside tool calls does not wrap; the answer itself is printed elsewhere."""
-    line = ModelLine(step=0, text="word " * 80, elapsed_s=1.0)
-    assert len(draw(line, width=80, marks=UNICODE_MARKS).plain) <= 80
+    drawn = draw(ModelLine(step=0, text=said, elapsed_s=1.0), width=80, marks=UNICODE_MARKS).plain
+    assert cell_len(drawn) <= 80
+    assert said[:20] in drawn
 
 
 def test_marks_follow_the_encoding() -> None:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from harness_worker.entrypoints.view.columns import MAX_WIDTH
+from harness_worker.entrypoints.plain import one_line
+from harness_worker.entrypoints.view.columns import MAX_WIDTH, cut
 from harness_worker.entrypoints.view.figures import counted, duration, tokens_of, waves_of
 from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine
 
@@ -62,7 +63,7 @@ def _spoken(line: ModelLine, width: int) -> Text:
     if line.elapsed_s is None:
         return Text("is thinking", style="dim")
     said = "answers" if line.is_answer else line.text or "asks for tools"
-    return Text(textwrap.shorten(said, width - LABEL - ELAPSED, placeholder=" …"), style="italic")
+    return Text(cut(one_line(said), width - LABEL - ELAPSED), style="italic")
 
 
 def _cell(cell: CallCell, marks: Marks) -> Text:

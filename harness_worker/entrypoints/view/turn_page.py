@@ -11,7 +11,7 @@ from rich.text import Text
 
 from harness_worker.core.registration.content import compact_or_text
 from harness_worker.entrypoints.plain import harmless, one_line
-from harness_worker.entrypoints.view.columns import MAX_WIDTH
+from harness_worker.entrypoints.view.columns import MAX_WIDTH, cut
 from harness_worker.entrypoints.view.lines import Marks
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
@@ -103,7 +103,7 @@ class TurnPage:
         took = span([call])
         name = f"{call['call_id']:<5}{one_line(call['tool'])}"
         room = self._width - 7 - len(name) - len(again) - len(took) - 2
-        shown = textwrap.shorten(one_line(compact_or_text(call["arguments"])), max(room, 10), placeholder="…")
+        shown = cut(one_line(compact_or_text(call["arguments"])), max(room, 10))
         yield self._row(Text.assemble("    ", (mark, style), f" {name} ", (shown, "dim"), again), took)
         if child_id := call.get("child_turn_id"):
             yield from self._wrapped(f"is the turn {child_id}", 11, 1, "dim")
