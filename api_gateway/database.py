@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Row, Select, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harness_worker.databases import (
+    close_if_lost,
     connect_anew_after,
     is_read_only,
     longest_answer_s,
@@ -59,8 +60,8 @@ class AnsweredConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
         try:
             return await super().wait(gen, interval, self.answer_s if timeout is None else timeout)
         except psycopg.OperationalError as error:
-            if error.sqlstate is None and timeout is None:
-                self.pgconn.finish()  # not close(): a connection lost in this way must count as broken
+            if timeout is None:
+                close_if_lost(self, error)
             raise
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import psycopg
 from sqlalchemy import URL, Engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError
@@ -94,6 +95,13 @@ def longest_answer_s(options: str) -> float | None:
     number, unit = found[-1]
     limit_s = float(number) * _UNITS_S[unit.lower()]
     return limit_s + _ANSWER_SLACK_S if limit_s else None
+
+
+def close_if_lost(connection: psycopg.BaseConnection[Any], error: psycopg.OperationalError) -> None:
+    """Close a connection to Postgres after an error that no server sent: no answer came in time, or it was lost."""
+    is_harmless = isinstance(error, psycopg.errors.PipelineAborted)  # raised by the driver itself
+    if error.sqlstate is None and not is_harmless:
+        connection.pgconn.finish()  # not close(): a connection lost in this way must count as broken
 
 
 def prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's connection

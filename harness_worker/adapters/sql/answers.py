@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.abc import PQGen
 
+from harness_worker.databases import close_if_lost
+
 T = TypeVar("T")
 
 
@@ -27,9 +29,7 @@ class AnsweredConnection(psycopg.Connection[tuple[Any, ...]]):
         """
         try:
             return super().wait(gen, interval, self.answer_s if timeout is None else timeout)
-        except psycopg.errors.PipelineAborted:  # raised by the driver itself, and does not end the connection
-            raise
         except psycopg.OperationalError as error:
-            if error.sqlstate is None and timeout is None:
-                self.pgconn.finish()  # not close(): a connection lost in this way must count as broken
+            if timeout is None:
+                close_if_lost(self, error)
             raise
