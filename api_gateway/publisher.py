@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar, cast
 from celery import Celery  # pyright: ignore[reportMissingTypeStubs] - Celery has no types
 
 from api_gateway.logs import in_a_line
-from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, message_priority, stop_message, turn_queue
+from harness_worker.broadcasts import broadcast_stop
+from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, message_priority, turn_queue
 
 THREADS: Final = 4
 AT_ONCE: Final = 50
@@ -44,7 +45,7 @@ class Publisher:
         ``begins``: whether the turn has yet to begin, so that it may wait for those that have begun.
         """
         try:
-            await self._in_thread(lambda: self._send(turn_id, priority, tenant, begins=begins))
+            await self._in_thread(partial(self._send, turn_id, priority, tenant, begins=begins))
         except Exception as error:  # noqa: BLE001 - never raises: the turn is stored, and the reconciler finds it
             _log.warning("turn %s is stored, but its wake-up was not sent: %s", turn_id, in_a_line(error))
 
@@ -65,7 +66,7 @@ class Publisher:
     async def stop(self, turn_id: str) -> None:
         """Tell every worker to stop working for the turn; if the broker does not answer, that is only logged."""
         try:
-            await self._in_thread(lambda: self._broadcast(turn_id))
+            await self._in_thread(partial(self._stop, turn_id))
         except Exception as error:  # noqa: BLE001 - never raises: the next look at the turn tells the workers too
             _log.warning("turn %s is cancelled, but workers have not been told yet: %s", turn_id, in_a_line(error))
 
@@ -73,7 +74,7 @@ class Publisher:
         """Tell every worker to stop working for these turns; if the broker does not answer, that is logged once."""
         for told, turn_id in enumerate(turn_ids):
             try:
-                await self._in_thread(partial(self._broadcast, turn_id))
+                await self._in_thread(partial(self._stop, turn_id))
             except Exception as error:  # noqa: BLE001 - never raises: as in ``stop``
                 left = len(turn_ids) - told
                 _log.warning("%d turns are cancelled, but workers have not been told yet: %s", left, in_a_line(error))
@@ -85,7 +86,7 @@ class Publisher:
 
     async def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """How many messages wait in each queue; raises if the broker does not answer."""
-        return await self._in_thread(lambda: self._depths(queues))
+        return await self._in_thread(partial(self._depths, queues))
 
     async def check(self) -> None:
         """Raise if the broker does not answer."""
@@ -117,19 +118,8 @@ class Publisher:
             kwargsrepr=f"(tenant={tenant})",
         )
 
-    def _broadcast(self, turn_id: str) -> None:
-        """Send as Celery's ``control.broadcast`` does, which would retry for ever while the broker is away."""
-        exchange = self._celery.control.mailbox.exchange
-        with self._celery.amqp.producer_pool.acquire(block=True, timeout=self._timeout_s) as producer:
-            producer.publish(
-                stop_message(turn_id),
-                exchange=exchange.name,
-                declare=[exchange],
-                headers={"clock": self._celery.clock.forward(), "expires": 0},
-                serializer="json",
-                retry=True,
-                retry_policy=ONE_MORE_TRY,
-            )
+    def _stop(self, turn_id: str) -> None:
+        broadcast_stop(self._celery, turn_id, timeout_s=self._timeout_s)
 
     def _depths(self, queues: Sequence[str]) -> dict[str, int]:
         with self._celery.connection_for_write() as connection:

@@ -259,12 +259,6 @@ def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return dict(schema) if is_open else {**schema, "additionalProperties": False}
 
 
-def stop_message(turn_id: str) -> JsonObject:
-    """The broadcast of ``STOP_COMMAND``, as Celery's remote control reads it."""
-    command = {"method": STOP_COMMAND, "arguments": {"turn_id": turn_id}}
-    return {**command, "destination": None, "pattern": None, "matcher": None}
-
-
 def turn_queue(priority: str) -> str:
     """The queue of a turn's wake-ups."""
     return f"turns.{priority}"

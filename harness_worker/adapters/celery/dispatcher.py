@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +12,7 @@ from celery import Celery, chain, chord
 from celery.canvas import Signature
 
 from harness_worker.adapters.celery.broker import translated
+from harness_worker.broadcasts import broadcast_stop
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
 from harness_worker.errors import TransientError
@@ -20,7 +22,6 @@ from harness_worker.wire import (
     Priority,
     ToolMessage,
     message_priority,
-    stop_message,
     tool_task,
     turn_queue,
 )
@@ -70,22 +71,7 @@ class CeleryDispatcher:
 
     def stop(self, turn_id: str) -> None:
         """See ``ports.Dispatcher.stop``."""
-        self._send(turn_id, lambda: self._broadcast(turn_id))
-
-    def _broadcast(self, turn_id: str) -> None:
-        """Do what Celery's ``control.broadcast`` does, which would retry for ever while the broker is away."""
-        app: Any = self._app
-        exchange = app.control.mailbox.exchange
-        with app.amqp.producer_pool.acquire(block=True) as producer:
-            producer.publish(
-                stop_message(turn_id),
-                exchange=exchange.name,
-                declare=[exchange],
-                headers={"clock": app.clock.forward(), "expires": 0},
-                serializer="json",
-                retry=True,
-                retry_policy=app.conf.task_publish_retry_policy,
-            )
+        self._send(turn_id, partial(broadcast_stop, self._app, turn_id))
 
     def _send(self, turn_id: str, publish: Callable[[], object]) -> bool:
         try:
