@@ -9,12 +9,11 @@ from typing import cast
 
 from harness_worker.core.outcomes import DenialReason, ToolDenied
 from harness_worker.core.records import Call, Turn
-from harness_worker.core.registration.author_code import shown
+from harness_worker.core.registration.author_code import Raised, attempt, shown, words_of
 from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.hooks import Deny, Hooks, PreToolUse, Rewrite, overrides
 from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
 from harness_worker.core.text import clean_text, cut_text
-from harness_worker.errors import UnserialisableResult
 from harness_worker.turn.hooking import HookCaller, turn_fields
 from harness_worker.turn.planner import bound
 
@@ -72,10 +71,9 @@ class PreHooks:
         self, hook: Hooks, event: PreToolUse, call: Call, spec: ToolSpec, wanted: Mapping[str, object]
     ) -> Call:
         """The call with a hook's arguments; denied if JSON cannot hold them, as it must not run with the old ones."""
-        try:
-            plain = to_json(dict(wanted))
-        except UnserialisableResult as error:
-            problem = f"arguments that JSON cannot hold: {error}"
+        plain = attempt(lambda: to_json(dict(wanted)))
+        if isinstance(plain, Raised):
+            problem = f"arguments that JSON cannot hold: {clean_text(words_of(plain.error))}"
             self.caller.failed(hook, POINT, event, problem, so="denies the call")
             return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, f"a hook gave {problem}"))
         return bound(call, spec, cast("Arguments", plain))

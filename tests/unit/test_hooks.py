@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from asyncio import CancelledError
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import create_autospec
 
 import pytest
@@ -371,16 +372,24 @@ def test_answer_that_makes_no_sense_is_ignored_and_counted(answer: object) -> No
     assert failures == ["on_pre_tool_use"]
 
 
+class Unreadable(UserDict[str, object]):
+    """Fails while it is read."""
+
+    def __iter__(self) -> NoReturn:
+        """Raise."""
+        raise ValueError("not now\x00")
+
+
 def test_rewrite_that_cannot_be_held_denies_the_call(caplog: pytest.LogCaptureFixture) -> None:
-    """It must not run with what a hook took away: here beside a value that nests too deep to be sent on."""
+    """It must not run with what a hook took away: here beside a value that nests too deep, or that cannot be read."""
     deep: object = "A"
     for _ in range(150):
         deep = [deep]
-    for rewrite in (Rewrite({"order_id": object()}), Rewrite({"order_id": "***", "other": deep})):
-        (said,), failures = answered("A", A=rewrite)
+    for arguments in ({"order_id": object()}, {"order_id": "***", "other": deep}, Unreadable()):
+        (said,), failures = answered("A", A=Rewrite(arguments))
         assert str(said).startswith("a hook gave arguments that JSON cannot hold: ")
         assert failures == ["on_pre_tool_use"]
-    assert caplog.text.count("and denies the call: ") == 2
+    assert caplog.text.count("and denies the call: ") == 3
 
 
 def test_long_reason_of_a_denial_is_cut() -> None:
