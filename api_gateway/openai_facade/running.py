@@ -27,7 +27,8 @@ from harness_worker.wire import WAITING_EVENTS, TurnStatus
 
 LONGEST_WAIT_S: Final = 540.0
 UNTOLD_WAIT_S: Final = 270.0
-"""The wait for a client that does not say how long it waits: Node's gives up after five minutes without an answer."""
+"""The wait for a client that does not say how long it waits, and the longest for Node's: whatever that one says, Node
+itself gives up after 300 s without an answer."""
 
 PATIENCE: Final = 0.9
 """The share of a client's patience to use: a client that gets no answer asks again, which would make another turn."""
@@ -72,20 +73,31 @@ def made(created: Created) -> Generator[None]:
         raise unfinished(created.made_id) from None
 
 
-def client_patience(read_timeout: str | None) -> float:
-    """How long to wait for a turn, in seconds, if the client waits ``read_timeout`` seconds for an answer."""
+def client_patience(read_timeout: str | None, timeout: str | None) -> float:
+    """How long to wait for a turn, in seconds.
+
+    Args:
+        read_timeout: For how many seconds the client waits for an answer, as Python's says it.
+        timeout: The same as Node's says it: in whole seconds, rounded down.
+    """
+    waits = (_share(read_timeout, LONGEST_WAIT_S), _share(timeout, UNTOLD_WAIT_S))
+    return min((wait_s for wait_s in waits if wait_s is not None), default=UNTOLD_WAIT_S)
+
+
+def _share(timeout: str | None, longest_s: float) -> float | None:
     try:
-        patience_s = float(read_timeout or "")
+        patience_s = float(timeout or "")
     except ValueError:
-        return UNTOLD_WAIT_S
-    if not patience_s > 0:  # NaN is not, either
-        return UNTOLD_WAIT_S
-    return min(patience_s * PATIENCE, patience_s - MARGIN_S, LONGEST_WAIT_S)
+        return None
+    if not patience_s >= 0:  # NaN is not, either
+        return None
+    return min(patience_s * PATIENCE, patience_s - MARGIN_S, longest_s)
 
 
 def waiter_of(http: Request) -> Waiter:
     """The client of a request that has just come, as one that waits for its turn."""
-    wait_s = client_patience(http.headers.get("x-stainless-read-timeout"))
+    told = http.headers
+    wait_s = client_patience(told.get("x-stainless-read-timeout"), told.get("x-stainless-timeout"))
     return Waiter(wait_s=wait_s, has_gone=http.is_disconnected)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx2
 import openai
 import pytest
-from openai import Stream
+from openai import Omit, Stream
 from openai.types.chat import ChatCompletionChunk
 from sqlalchemy import text
 
@@ -232,6 +232,9 @@ def test_client_that_leaves_its_stream_leaves_the_turn(gateway: Gateway, client:
 SAYS_IT_WAITS_BRIEFLY: Final = {"extra_headers": {"x-stainless-read-timeout": "3"}}
 """What the client would say whose patience ends soon; it waits for longer, however slow the machine is."""
 
+NODE_WAITS_BRIEFLY: Final = {"extra_headers": {"x-stainless-read-timeout": Omit(), "x-stainless-timeout": "3"}}
+"""The same in the words of the client for Node."""
+
 
 def test_response_that_takes_longer_than_the_client_waits_is_read_later(gateway: Gateway) -> None:
     """The client says how long it waits, and is answered before it would ask again."""
@@ -243,11 +246,14 @@ def test_response_that_takes_longer_than_the_client_waits_is_read_later(gateway:
         assert client.requests[-1].headers["x-stainless-read-timeout"] == "60.0", "it says so by itself"
 
 
-def test_completion_that_takes_longer_than_the_client_waits_says_where_it_will_be(gateway: Gateway) -> None:
+@pytest.mark.parametrize("said", [SAYS_IT_WAITS_BRIEFLY, NODE_WAITS_BRIEFLY], ids=["python", "node"])
+def test_completion_that_takes_longer_than_the_client_waits_says_where_it_will_be(
+    gateway: Gateway, said: dict[str, Any]
+) -> None:
     """It is not asked for again, for that would be another turn."""
     with client_of(gateway.url, timeout=60.0) as client:
         with pytest.raises(openai.InternalServerError, match="read it with responses") as raised:
-            client.chat(**SAYS_IT_WAITS_BRIEFLY)
+            client.chat(**said)
         assert (raised.value.code, len(client.requests), len(gateway.ids())) == ("turn_unfinished", 1, 1)
 
 
