@@ -230,12 +230,14 @@ def test_error_event_under_another_name_is_one(kind: object, raised: type[Except
         AnthropicModel(KEY, url).complete(asking())
 
 
-@pytest.mark.parametrize("data", ["5", "[]", '"x"', "true", "null", "{", "[" * 9_000])
+@pytest.mark.parametrize("data", ["5", "[]", f'"Who is {KEY}?"', f'["{"x" * 900}"]', "true", "null", "{", "[" * 9_000])
 def test_stream_of_anything_but_events_is_asked_again(data: str) -> None:
-    """Valid JSON of another shape counts as a broken stream, like invalid JSON."""
+    """Valid JSON of another shape counts as a broken stream, like invalid JSON; neither it nor the key is quoted."""
     body = f"event: content_block_delta\ndata: {data}\n\n".encode()
-    with serving(body) as url, pytest.raises(TransientError, match="stream"):
+    with serving(body) as url, pytest.raises(TransientError, match="stream") as caught:
         AnthropicModel(KEY, url).complete(asking())
+    assert KEY not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("after", [0, 1, 4])

@@ -67,6 +67,23 @@ def test_event_of_another_shape_is_a_broken_stream(events: list[dict[str, Any]])
         assembly.reply()
 
 
+LONG = "x" * 1_000
+
+
+@pytest.mark.parametrize(
+    "event",
+    [begins({**TEXT, "text": [LONG]}), {**begins(TEXT), "index": LONG}],
+    ids=["value", "place"],
+)
+def test_broken_stream_is_told_without_quoting_it(event: dict[str, Any]) -> None:
+    """What a proxy sends may be of any length, and hold anything."""
+    assembly = Assembly("claude-sonnet-5-5", ignore)
+    assembly.take(START)
+    with pytest.raises(TransientError, match="broken at content_block_start") as caught:
+        assembly.take(event)
+    assert LONG not in str(caught.value)
+
+
 def put_together(*events: dict[str, Any], start: dict[str, Any] = START) -> ModelReply:
     """The reply of a whole stream."""
     assembly = Assembly("claude-sonnet-5-5", ignore)

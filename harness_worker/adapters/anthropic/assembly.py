@@ -157,7 +157,7 @@ class Assembly:
 
     def _start_block(self, event: Event) -> None:
         if event["index"] != len(self._blocks):
-            raise ValueError(f"block {event['index']} after {len(self._blocks)} blocks")
+            raise ValueError(f"a block out of order after {len(self._blocks)} blocks")
         block: dict[str, Any] = {**event["content_block"]}
         for name in _TEXTS.get(block["type"], ()):
             _text(block[name])
@@ -217,7 +217,7 @@ def _is_sendable(thought: Event) -> bool:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"a value of type {type(value).__name__} is no text")
     return value
 
 

@@ -166,8 +166,8 @@ def _as_json(event: object) -> Event:
     """The event as it was sent; the SDK passes on any JSON.
 
     Raises:
-        ValueError: It is not an object.
+        ValueError: It is not an object. The message does not quote it: it may be long, and a proxy may repeat the key.
     """
     if not isinstance(event, BaseModel):
-        raise ValueError(f"{event!r} is no event")  # noqa: TRY004 - as the library's own of what cannot be read
+        raise ValueError(f"JSON of type {type(event).__name__} is no event")  # noqa: TRY004 - as the library's own of what cannot be read
     return event.to_dict(mode="json", warnings=False)
