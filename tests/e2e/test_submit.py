@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, chain
 from kombu import Connection
 
 from harness_worker.entrypoints.stack import open_stack
@@ -281,6 +281,20 @@ def test_messages_that_cannot_be_ended_hold_no_place(outsider: Outsider, produce
     sent = submit(producer, {"agent": "worker", "input": "go", "metadata": {"script": script}})
     assert sent.get(timeout=REPLY_S) == sent.id
     assert outsider.end(sent.id)["status"] == "completed"
+
+
+def test_callback_that_is_a_chain_goes_to_the_producers_queue(outsider: Outsider, producer: Celery) -> None:
+    """At the workers' own broker, not at that of Celery's current app."""
+    queue = f"shop-{uuid.uuid4().hex}"
+    first, second = (producer.signature(name, queue=queue, immutable=True) for name in ("shop.told", "shop.filed"))
+    asked = {"agent": "worker", "input": "go", "metadata": {"script": add_script(outsider.directory, STEPS)}}
+    sent = producer.send_task("turn.submit", kwargs=asked, queue="turns.interactive", link=chain(first, second))
+    assert sent.get(timeout=REPLY_S) == sent.id
+    with producer.connection_for_write() as connection, closing(connection.SimpleQueue(queue)) as messages:
+        told = messages.get(timeout=REPLY_S)
+        told.ack()
+    following = [each["task"] for each in told.payload[2]["chain"]]
+    assert (told.headers["task"], following) == ("shop.told", ["shop.filed"])
 
 
 def test_message_that_cannot_be_unpacked_is_dropped_without_its_words(outsider: Outsider, producer: Celery) -> None:

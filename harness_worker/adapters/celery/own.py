@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from celery import Celery, _state
@@ -38,3 +39,18 @@ class Surroundings:
         self._app.set_default()
         self._state._set_current_app(None)  # noqa: SLF001 - this thread's app; the default is for all threads
         self._state._set_task_join_will_block(False)  # noqa: SLF001 - celery.result.allow_join_result only lasts for a block
+
+
+@contextmanager
+def as_current(app: Celery) -> Generator[None]:
+    """A context in which the app is this thread's current one, to be used where no code of an application runs.
+
+    Celery binds the tasks of a chain that is a callback, or nested in one, to the current app instead of the one that
+    sends it. The chain would go to the application's broker.
+    """
+    state: Any = _state
+    state._set_current_app(app)  # noqa: SLF001 - as above
+    try:
+        yield
+    finally:
+        state._set_current_app(None)  # noqa: SLF001 - as above

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from threading import Event
 from typing import Any, Final
 
@@ -14,7 +15,9 @@ from celery.exceptions import BackendError, Ignore, Reject
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from harness_worker.adapters.celery.own import as_current
 from harness_worker.adapters.celery.tasks import AWAY_S
+from harness_worker.wire import SUBMIT_TASK
 
 # Celery's pools have no types.
 # pyright: reportAttributeAccessIssue=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -46,13 +49,18 @@ class AnsweringThreads(TaskPool):
 
         def apply() -> None:
             try:
-                apply_target(target, args or (), kwargs, callback, accept_callback)
+                with self._surroundings(args or ()):
+                    apply_target(target, args or (), kwargs, callback, accept_callback)
             except Exception as error:  # the boundary to Celery, which has not answered
                 if error_callback is None:
                     raise
                 _answer(error_callback, error)
 
         return ApplyResult(self.executor.submit(apply))
+
+    def _surroundings(self, args: tuple[Any, ...]) -> AbstractContextManager[None]:
+        """Ours for a task that a producer sends, which may have callbacks; all others run an application's code."""
+        return as_current(self.app) if args[:1] == (SUBMIT_TASK,) else nullcontext()
 
 
 def _answer(answer: Callable[[ExceptionInfo], object], error: Exception) -> None:
