@@ -22,7 +22,7 @@ KINDS = [
 
 @pytest.fixture(scope="session", params=KINDS)
 def database(request: pytest.FixtureRequest) -> str:
-    """The kind of database, each in turn; ``rabbitmq`` is Postgres, with RabbitMQ as broker."""
+    """The kind of database, each in turn; ``rabbitmq`` stands for Postgres with RabbitMQ as the broker."""
     return request.param
 
 
@@ -35,7 +35,7 @@ def rabbitmq() -> Generator[RabbitMQ]:
 
 @pytest.fixture(scope="session")
 def new_database(database: str, request: pytest.FixtureRequest) -> Callable[[], dict[str, str]]:
-    """Makes an empty database and returns the variables that choose it and the broker; none of what is the default."""
+    """Makes an empty database and returns the variables that name it and its broker, without those at defaults."""
     if database == "sqlite":
         return dict
     server: PostgresServer = request.getfixturevalue("postgres_server")
@@ -49,7 +49,7 @@ def new_database(database: str, request: pytest.FixtureRequest) -> Callable[[], 
 def outsider(
     database: str, new_database: Callable[[], dict[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Outsider]:
-    """Somebody who talks to a running stack."""
+    """A client of a running stack."""
     directory = tmp_path_factory.mktemp(f"e2e-{database}")
     scripts_file(directory).touch()
     with pytest.MonkeyPatch.context() as patch:
@@ -64,6 +64,6 @@ def outsider(
 
 
 def _check_log(log: str) -> None:
-    """Whatever was done to the stack, it never met a bug of its own."""
+    """After the tests, the stack's log must hold no traceback, whatever was done to the stack."""
     for bug in ("InvariantError", "Error in timer", "raised unexpected", " failed\nTraceback"):
         assert bug not in log, log[max(0, log.index(bug) - 500) : log.index(bug) + 3_000]

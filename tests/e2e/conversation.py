@@ -1,6 +1,6 @@
-"""A conversation of twenty turns on two hosts' worth of workers, and its log of events without what differs each time.
+"""A conversation of twenty turns on two hosts, and its log of events without whatever differs from run to run.
 
-``python -m tests.e2e.conversation`` holds it and records its log anew.
+``python -m tests.e2e.conversation`` runs the conversation and records its log anew.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _VARYING: Final = ("elapsed_ms", "render_hash")
 
 
 class Conversation:
-    """What Ann says in one session, turn after turn, and what comes of it.
+    """The turns of one session of the user Ann, and what they leave behind.
 
     Args:
         outsider: Posts the turns.
-        hosts: The working directories of the hosts, where their models find what to say.
+        hosts: The working directories of the hosts, in which their scripted models look for their replies.
     """
 
     def __init__(self, outsider: Outsider, hosts: Sequence[Path]) -> None:
@@ -90,7 +90,7 @@ class Conversation:
 
 
 def _script_lines(script: str, steps: Iterable[Json]) -> Generator[Json]:
-    """What the model says, numbered: a reflection or a summary belongs to the step that comes after it."""
+    """The model's replies with their step numbers; a reflection or summary has that of the step after it."""
     number = 0
     for step in steps:
         line = script_line(step)
@@ -99,7 +99,7 @@ def _script_lines(script: str, steps: Iterable[Json]) -> Generator[Json]:
 
 
 def in_order(events: Iterable[Json]) -> Generator[Json]:
-    """A turn's events as they were committed, which is by step, but results told together by position."""
+    """A turn's events in the order of their commits, except that results of one commit are ordered by position."""
     for kind, group in groupby(events, key=lambda event: event["type"]):
         together = list(group)
         yield from sorted(together, key=_position) if kind == "tool.completed" else together
@@ -110,7 +110,7 @@ def _position(event: Json) -> tuple[int, ...]:
 
 
 def normalised(events: Iterable[Json]) -> list[str]:
-    """Events as lines of JSON: no durations, no hashes of what holds dates and ids, and other hashes numbered."""
+    """Events as lines of JSON, without durations and hashes of dates or ids; other hashes become numbers."""
     numbers: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -126,13 +126,13 @@ def _timeless(event: Json) -> Json:
 
 @contextmanager
 def open_conversation(directory: Path) -> Generator[Conversation]:
-    """Somebody who can hold the conversation, on two hosts."""
+    """A conversation that can be held, on two hosts."""
     with open_hosts(directory, app=APP, queues=QUEUES) as (outsider, hosts):
         yield Conversation(outsider, hosts)
 
 
 def record() -> None:
-    """Hold the conversation, and keep its log as the one that others are compared with."""
+    """Hold the conversation, and save its log as the one that later runs are compared with."""
     with tempfile.TemporaryDirectory() as directory, open_conversation(Path(directory)) as held:
         held.hold()
         RECORDED.write_text("".join(line + "\n" for line in held.log()))

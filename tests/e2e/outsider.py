@@ -1,4 +1,4 @@
-"""A client of a running stack who knows only HTTP, and may look at what the tools wrote down themselves."""
+"""A client that reaches a running stack only over HTTP, and can read the journals that the stack's tools write."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Outsider:
     """Posts turns and reads them.
 
     Args:
-        stack: Where to.
-        directory: Where the suite's scripts and journals lie.
+        stack: The stack to post to.
+        directory: Where the suite's scripts and the tools' journals are.
     """
 
     def __init__(self, stack: StackInfo, directory: Path) -> None:
@@ -43,7 +43,7 @@ class Outsider:
         self.http = httpx2.Client(base_url=stack.gateway_url, timeout=30, trust_env=False)
 
     def body(self, *steps: Step, agent: str = "worker", **options: object) -> Json:
-        """What to post for a turn whose model says ``steps``: text, calls, or whole script lines."""
+        """The body to post for a turn whose model replies with ``steps``: texts, calls, or whole script lines."""
         script = add_script(self.directory, steps)
         return {"agent": agent, "input": "go", "metadata": {"script": script}, **options}
 
@@ -54,7 +54,7 @@ class Outsider:
         return answer.json()["id"]
 
     def lose_messages(self, queue: str) -> int:
-        """Lose everything that waits in a queue; returns how many messages that were."""
+        """Delete all messages that wait in a queue; returns their number."""
         with Connection(self.broker_url) as broker:
             channel: Any = broker.default_channel
             return channel.queue_purge(queue)
@@ -66,7 +66,7 @@ class Outsider:
         return answer.json()
 
     def end(self, turn_id: str, timeout_s: float = END_TIMEOUT_S) -> Json:
-        """The turn once it is over, held against the rules for every turn."""
+        """The turn once it has ended, checked against the rules that hold for every turn."""
 
         def ended() -> Json | None:
             turn = self.turn(turn_id)
@@ -92,16 +92,16 @@ class Outsider:
         return found
 
     def journal(self, turn_id: str) -> list[Json]:
-        """What the turn's tools wrote down."""
+        """The lines that the turn's tools wrote to their journal."""
         return journal.read(self.directory, turn_id)
 
     def entries(self, turn_id: str, call_id: str | None = None) -> list[Json]:
-        """The entries into tools' bodies, of one call or all."""
+        """The journal's lines about bodies that were entered, of one call or of all."""
         lines = [line for line in self.journal(turn_id) if line["event"] == "entered"]
         return [line for line in lines if call_id in (None, line["call"])]
 
     def await_entry(self, turn_id: str, call_id: str) -> Json:
-        """Wait until a call's body runs."""
+        """Wait until a call's body is running."""
 
         def entry() -> Json | None:
             return next(iter(self.entries(turn_id, call_id)), None)
@@ -110,7 +110,7 @@ class Outsider:
 
 
 def add_script(directory: Path, steps: Sequence[Step]) -> str:
-    """Add a script to the suite's file, at once for whoever reads it; returns its name."""
+    """Add a script to the suite's file, where every model finds it at once; returns its name."""
     text = json.dumps(steps)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     add_lines(directory, ({"script": name, "step": number, **script_line(step)} for number, step in enumerate(steps)))
@@ -118,7 +118,7 @@ def add_script(directory: Path, steps: Sequence[Step]) -> str:
 
 
 def add_lines(directory: Path, lines: Iterable[Mapping[str, Any]], file: Path | None = None) -> None:
-    """Add lines to a file, the suite's scripts, at once for whoever reads it; those that are in it are left out."""
+    """Add lines to a file of scripts, where every model finds them at once; lines already in it are left out."""
     file = file or journal.scripts_file(directory)
     known = file.read_text() if file.exists() else ""
     added = [text for line in lines if (text := json.dumps(line) + "\n") not in known]
@@ -129,7 +129,7 @@ def add_lines(directory: Path, lines: Iterable[Mapping[str, Any]], file: Path | 
 
 
 def script_line(step: Step) -> Mapping[str, Any]:
-    """What a scripted model says, as a line of its script names it."""
+    """A reply of a scripted model, as a line of its script."""
     if isinstance(step, str):
         return {"content": [{"type": "text", "text": step}]}
     if isinstance(step, Mapping):
@@ -143,11 +143,11 @@ def script_line(step: Step) -> Mapping[str, Any]:
 
 
 class Posted:
-    """Turns posted all at once, so that the waiting ones wait together; each is ended when first asked for.
+    """Turns that were all posted at once, so that their waiting times overlap; each is awaited when first asked for.
 
     Args:
-        outsider: Who posts.
-        bodies: What to post, by name.
+        outsider: Posts them.
+        bodies: The bodies to post, by name.
     """
 
     def __init__(self, outsider: Outsider, bodies: Mapping[str, Json]) -> None:

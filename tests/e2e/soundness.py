@@ -1,4 +1,4 @@
-"""The rules that hold for every turn that has ended, however it went."""
+"""The rules that hold for every turn that has ended, however it ended."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def check_sound(turn: Json, events: list[Json], journal: list[Json]) -> None:
 
 
 def _check_text(*documents: object) -> None:
-    """No traceback and no path of ours in anything a client reads."""
+    """Nothing that a client reads contains a traceback or a path of the harness."""
     text = json.dumps(documents)
     for secret in ("Traceback", 'File \\"', str(ROOT), sys.prefix, "site-packages"):
         assert secret not in text, text
 
 
 def _check_calls(calls: list[Json]) -> None:
-    """Ordered, each with an outcome, and waves that never fall within a step."""
+    """Calls are ordered, each has an outcome, and within a step the wave numbers never fall."""
     order = [(each["step"], each["position"]) for each in calls]
     assert order == sorted(set(order))
     waves = [(each["step"], each["wave"]) for each in calls]
@@ -53,9 +53,9 @@ def _check_calls(calls: list[Json]) -> None:
 
 
 def _check_results(turn: Json) -> None:
-    """Exactly one result a call, before the next assistant message, in the model's order, saying what the call says.
+    """Each call has one result message with its content, in the model's order, before the next assistant message.
 
-    A fork has messages of calls that its origin has.
+    A fork also has messages of calls that belong to its origin.
     """
     first = _first_step(turn)
     messages: list[Json] = turn["messages"]
@@ -89,7 +89,7 @@ def _index_of_step(messages: list[Json], step: int) -> int:
 
 
 def _check_events(turn: Json, events: list[Json]) -> None:
-    """Numbered without gaps, one completion a call, one terminal event, the last, that says what the turn says."""
+    """Events have no gaps; each call completes once; the only terminal event is the last, and fits the turn."""
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert events[0]["type"] == "turn.queued"
     assert {event["turn_id"] for event in events} == {turn["id"]}
@@ -104,7 +104,7 @@ def _check_events(turn: Json, events: list[Json]) -> None:
 
 
 def _check_entries(calls: list[Json], journal: list[Json]) -> None:
-    """A body is entered once an attempt, a denied call's never; an effect happens once a key, a key is one call's."""
+    """A body is entered at most once an attempt, never for a denied call; a key is one call's and has one effect."""
     entries = Counter((line["call"], line["attempt"]) for line in journal if line["event"] == "entered")
     assert not [entry for entry, times in entries.items() if times > 1], journal
     effects = Counter(line["key"] for line in journal if line["event"] == "effect")
@@ -117,7 +117,7 @@ def _check_entries(calls: list[Json], journal: list[Json]) -> None:
 
 
 def _check_keys(calls: dict[str, Json], journal: list[Json]) -> None:
-    """A key is one call's, unless a later call repeats one that ended in doubt."""
+    """A key belongs to one call, unless a later call repeats one that ended in doubt."""
     keys = {(line["call"], line["key"]) for line in journal}
     assert len(keys) == len({call for call, _ in keys}), journal
     for call, key in keys:

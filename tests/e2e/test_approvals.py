@@ -1,4 +1,4 @@
-"""Calls that wait for a person: asked, answered, edited, cancelled, expired, and through the death of everything."""
+"""Calls that wait for a person: the question, answers, edits, cancels, expiry, and the death of every process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_S = 30
 
 @contextmanager
 def outsider_of(up: Up, directory: Path) -> Generator[Outsider]:
-    """Somebody who talks to a stack of the test's own."""
+    """A client of a stack that only this test uses."""
     outsider = Outsider(up.info(), directory)
     with outsider.http:
         yield outsider
@@ -45,7 +45,7 @@ def await_parked(outsider: Outsider, turn_id: str) -> Json:
 
 
 def say(outsider: Outsider, turn: Json, call_id: str, decision: str, status: int = 202, **more: object) -> Json:
-    """Decide about a call."""
+    """Answer the question about a call."""
     body = {"call_id": call_id, "decision": decision, **more}
     answer = outsider.http.post(f"/v1/turns/{turn['id']}/inputs", json=body)
     assert answer.status_code == status, answer.text
@@ -53,13 +53,13 @@ def say(outsider: Outsider, turn: Json, call_id: str, decision: str, status: int
 
 
 def kinds(outsider: Outsider, turn: Json) -> list[str]:
-    """The types of the turn's events that tell of people."""
+    """The types of those of the turn's events that report questions, answers and waits."""
     types = [event["type"] for event in outsider.events(turn["id"])]
     return [kind for kind in types if kind.startswith("approval.") or kind == "turn.requires_action"]
 
 
 def test_approved_calls_run_and_denied_ones_do_not(outsider: Outsider) -> None:
-    """The plan keeps its order, all that waits is asked at once, and the model reads the reason of a denial."""
+    """All questions are asked at once, calls keep their order, and the model reads why a call was denied."""
     asked = [call("put", n=1), call("ask_put", n=2), call("ask_put", n=3), call("look", n=4, s=2)]
     turn = parked(outsider, asked, "done")
     assert [each["outcome"] for each in turn["calls"]] == ["ToolExecutionResult", None, None, None]
@@ -79,7 +79,10 @@ def test_approved_calls_run_and_denied_ones_do_not(outsider: Outsider) -> None:
 
 
 def test_edited_arguments_run_once_they_fit(outsider: Outsider) -> None:
-    """A wave of reads waits as a whole; arguments that do not fit leave it waiting."""
+    """Edited arguments are checked: wrong ones are refused with 422 and the turn keeps waiting, right ones are run.
+
+    Meanwhile a read of the same wave waits too, though it needs no approval.
+    """
     turn = parked(outsider, [call("ask_look", n=1), call("ask_look", n=10)], "done")
     assert [action["call_id"] for action in turn["required_actions"]] == ["0.1"]
     assert say(outsider, turn, "0.1", "approve", status=422, arguments={"n": "x"})["code"] == "invalid_request"
@@ -90,7 +93,7 @@ def test_edited_arguments_run_once_they_fit(outsider: Outsider) -> None:
 
 
 def test_cancel_while_waiting_for_a_person_ends_the_turn(outsider: Outsider) -> None:
-    """Nothing of the plan has run."""
+    """None of the planned calls runs."""
     turn = parked(outsider, [call("ask_put", n=1), call("put", n=2)], "done")
     assert outsider.http.post(f"/v1/turns/{turn['id']}/cancel").status_code == 202
     ended = outsider.end(turn["id"])
@@ -100,7 +103,7 @@ def test_cancel_while_waiting_for_a_person_ends_the_turn(outsider: Outsider) -> 
 
 @pytest.mark.one_database("sqlite")
 def test_operator_answers_from_the_command_line(outsider: Outsider) -> None:
-    """By the end of the turn's id: one call approved, the rest denied with a reason."""
+    """``turns approve`` and ``turns deny`` accept the end of the turn's id, and answer for one call or for all."""
     turn = parked(outsider, [call("ask_put", n=1), call("ask_put", n=2)], "done")
     url = ("--url", outsider.stack.gateway_url)
     approved = run_harness("turns", "approve", turn["id"][-12:], "0.0", *url)
@@ -116,7 +119,7 @@ def test_operator_answers_from_the_command_line(outsider: Outsider) -> None:
 def test_waiting_turns_survive_the_death_of_everything(
     new_database: Callable[[], dict[str, str]], tmp_path: Path
 ) -> None:
-    """All processes killed while a turn waits: the next stack still asks, takes the answer, and lets others expire."""
+    """After all processes were killed, the next stack shows the question, takes an answer and lets questions expire."""
     scripts_file(tmp_path).touch()
     env = {**new_database(), DIRECTORY_VARIABLE: str(tmp_path)}
     with harness_up(tmp_path / "home", "--app", APP, env=env) as up, outsider_of(up, tmp_path) as outsider:
@@ -139,7 +142,7 @@ def test_waiting_turns_survive_the_death_of_everything(
 
 
 def spans(outsider: Outsider, ids: list[str]) -> list[tuple[float, float, int]]:
-    """When each turn's call ran, and the number of its lock, in order of time."""
+    """When each turn's call began and ended, and the number of its lock, in order of time."""
     found: list[tuple[float, float, int]] = []
     for turn_id in ids:
         entered, left = outsider.journal(turn_id)
@@ -148,7 +151,7 @@ def spans(outsider: Outsider, ids: list[str]) -> list[tuple[float, float, int]]:
 
 
 def test_turns_take_turns_with_what_they_lock(outsider: Outsider) -> None:
-    """Calls of several turns that want one order run one after the other, with rising numbers; all of them run."""
+    """Calls of several turns that lock the same order all run, one after another, under rising numbers."""
     ids = [outsider.post([call("reserve", order="7", s=0.2)], "done") for _ in range(3)]
     assert [contents(outsider.end(turn_id)) for turn_id in ids] == [["held"]] * 3
     found = spans(outsider, ids)
@@ -158,7 +161,7 @@ def test_turns_take_turns_with_what_they_lock(outsider: Outsider) -> None:
 
 
 def test_lock_of_a_killed_process_is_free_at_once(outsider: Outsider) -> None:
-    """Its worker knows that it is dead; whoever waits goes on, long before the call's time would be over."""
+    """The worker notices that its process died: the next call gets the lock long before the first one's time is up."""
     first = outsider.post([call("reserve", order="8", s=19)], "done")
     entry = outsider.await_entry(first, "0.0")
     second = outsider.post([call("reserve", order="8")], "done")

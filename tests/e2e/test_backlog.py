@@ -1,4 +1,4 @@
-"""Many turns and one tool process: what waits in the queue is not sent again and again."""
+"""Many turns for one tool process: messages that wait in the queue are not sent again and again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_A_CALL = 5
 
 
 class Pushes:
-    """How many messages were put into a queue, as its Redis saw them."""
+    """How many messages were put into a queue, counted by watching the commands of its Redis."""
 
     count = 0
 
@@ -46,7 +46,7 @@ class Pushes:
 
 @contextmanager
 def pushes(redis_url: str, queue: str) -> Generator[Pushes]:
-    """Counts what is put into ``queue`` meanwhile."""
+    """Counts the messages put into ``queue`` while the context lasts."""
     found, started = Pushes(), threading.Event()
     with Redis.from_url(redis_url) as client:  # pyright: ignore[reportUnknownMemberType]
         thread = threading.Thread(target=found.watch, args=(client, queue, started), daemon=True)
@@ -58,7 +58,7 @@ def pushes(redis_url: str, queue: str) -> Generator[Pushes]:
 @pytest.mark.acceptance
 @pytest.mark.timeout(400)
 def test_long_queue_is_not_filled_with_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixty turns wait for one tool process: each call is sent a few times, and all of them end well."""
+    """While sixty turns wait for one tool process, each call is sent only a few times, and all turns complete."""
     scripts_file(tmp_path).touch()
     monkeypatch.chdir(ROOT)
     env = {DIRECTORY_VARIABLE: str(tmp_path)}

@@ -25,7 +25,7 @@ COORDINATORS = 8
 
 
 def batch_of(bodies: list[Json]) -> Json:
-    """What to post for turns with these bodies, called ``t0``, ``t1`` and so on."""
+    """The body of a batch of these turns, named ``t0``, ``t1`` and so on."""
     return {"requests": [{"custom_id": f"t{number}", "params": body} for number, body in enumerate(bodies)]}
 
 
@@ -37,7 +37,7 @@ def post(outsider: Outsider, bodies: list[Json]) -> Json:
 
 
 def ended(outsider: Outsider, batch_id: str) -> Json:
-    """The batch once it has ended; a gateway that is away comes back."""
+    """The batch once it has ended; a gateway that is away is asked again."""
 
     def look() -> Json | None:
         try:
@@ -50,12 +50,12 @@ def ended(outsider: Outsider, batch_id: str) -> Json:
 
 
 def results(outsider: Outsider, batch_id: str) -> list[Json]:
-    """Its results."""
+    """The batch's results."""
     return [json.loads(line) for line in outsider.http.get(f"/v1/batches/{batch_id}/results").text.splitlines()]
 
 
 def test_batch_runs_to_its_end(outsider: Outsider) -> None:
-    """Each of its turns as one that was posted alone; two of a session one after the other."""
+    """Every turn of a batch runs as if posted alone, and turns of one session run one after another."""
     bodies = [outsider.body([call("look", n=number), call("put", n=number)], f"done {number}") for number in range(10)]
     bodies += [outsider.body("first", session_id=f"s-{time.time()}")]
     bodies += [outsider.body("second", session_id=bodies[-1]["session_id"])]
@@ -75,7 +75,7 @@ def test_batch_runs_to_its_end(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_cancel_stops_what_runs_and_lets_nothing_begin(outsider: Outsider) -> None:
-    """Within a second or so; what waited for a worker ends without having begun, however short its time is."""
+    """Running turns end long before their models answer; turns that waited for a worker end without having started."""
     slow = {"content": [{"type": "text", "text": "never said"}], "latency_s": 50.0}
     batch = post(outsider, [outsider.body(slow) for _ in range(3 * COORDINATORS)])
     wait_until(lambda: running(outsider, batch["id"]) >= COORDINATORS, "the workers to be busy", LONG_S)
@@ -91,13 +91,13 @@ def test_cancel_stops_what_runs_and_lets_nothing_begin(outsider: Outsider) -> No
 
 
 def running(outsider: Outsider, batch_id: str) -> int:
-    """How many of its turns run."""
+    """How many of the batch's turns run."""
     return outsider.http.get(f"/v1/batches/{batch_id}").json()["counts"]["running"]
 
 
 @pytest.mark.one_database("sqlite")
 def test_batch_whose_wake_ups_are_never_sent_ends(outsider: Outsider) -> None:
-    """As when the gateway dies right behind its commit: whoever looks finds its turns, one after the other."""
+    """If the gateway cannot send any wake-up, the reconciler finds every turn, and each runs once."""
     settings = Settings(database_url=outsider.stack.database_url, redis_url=NOWHERE, dev_keyless=True)
     bodies = [outsider.body([call("put", n=number)], "done") for number in range(30)]
     with serving(settings) as url:
@@ -112,7 +112,7 @@ def test_batch_whose_wake_ups_are_never_sent_ends(outsider: Outsider) -> None:
 @pytest.mark.acceptance
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2])
 def test_gateway_killed_behind_its_commit_leaves_a_batch_that_ends(outsider: Outsider, after_s: float) -> None:
-    """Whatever it had sent by then; its client, who heard nothing, finds the batch under its key."""
+    """However many wake-ups were sent by then, all turns end; posting again with the same key finds the same batch."""
     bodies = [outsider.body([call("put", n=number)], "done") for number in range(300)]
     engine = create_engine(sync_url(outsider.stack.database_url))
     pid = role_pid(outsider.stack.home, "gateway")

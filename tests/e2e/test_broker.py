@@ -1,4 +1,4 @@
-"""What operators see of a broker, whichever it is."""
+"""What operators see of a broker, on Redis and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.stacks import run_harness
 
 @pytest.mark.one_database("postgres")
 def test_doctor_finds_the_broker_and_its_workers(outsider: Outsider) -> None:
-    """It asks the broker that turns go through, and the workers through it."""
+    """``harness doctor`` asks the broker that carries the turns, and asks the workers through it."""
     said = run_harness("doctor", "--home", str(outsider.stack.home), "--json")
     found = json.loads(said.stdout)
     assert found["ok"], found
@@ -25,7 +25,7 @@ def test_doctor_finds_the_broker_and_its_workers(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_metrics_tell_how_many_messages_wait(outsider: Outsider) -> None:
-    """A wake-up that no coordinator takes waits in its queue, and is counted there."""
+    """A wake-up waits in its queue as long as no coordinator takes it, and the metrics count it there."""
     pid = kill(outsider, "coordinator")
     outsider.lose_messages("turns.interactive")
     turn_id = outsider.post([call("look", n=1)], "done")

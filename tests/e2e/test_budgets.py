@@ -1,4 +1,4 @@
-"""How turns end that do not simply finish: budgets, time, and what the model does."""
+"""Turns that do not simply finish: budgets, deadlines, and models that stop early, fail or say nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = {"type": "tool_use", "id": "t", "name": "look", "input": {"n": 1}}
 
 
 def text(words: str, **more: object) -> Json:
-    """A script line that says something."""
+    """A script line with a text."""
     return {"content": [{"type": "text", "text": words}], **more}
 
 
@@ -60,7 +60,7 @@ def _created(turn: Json) -> float:
 
 @pytest.fixture(scope="module")
 def turns(outsider: Outsider) -> Posted:
-    """Every case, posted at once."""
+    """Every case, all posted at once."""
     cases = {name: outsider.body(*steps, budget=dict(budget)) for name, (steps, budget) in CASES.items()}
     return Posted(outsider, cases)
 
@@ -91,7 +91,7 @@ def turns(outsider: Outsider) -> Posted:
     ],
 )
 def test_turn_ends_for_its_reason(turns: Posted, name: str, status: str, reason: str) -> None:
-    """Status and stop reason say why a turn ended; only a failed one has an error; an incomplete one says something."""
+    """Status and stop reason say why a turn ended; only failed turns have an error, and incomplete ones have a text."""
     turn = turns[name]
     assert (turn["status"], turn["stop_reason"]) == (status, reason)
     assert (turn["error"] is None) is (status != "failed")
@@ -99,7 +99,7 @@ def test_turn_ends_for_its_reason(turns: Posted, name: str, status: str, reason:
 
 
 def test_steps_beyond_the_budget_are_not_taken(turns: Posted) -> None:
-    """The model is asked no more often than allowed, not at all with zero, and what ran is kept."""
+    """The model is asked at most ``max_steps`` times, never with zero, and what ran before is kept."""
     assert turns["max_steps"]["usage"]["steps"] == 2
     assert len(turns["max_steps"]["calls"]) == 2
     assert turns["no_steps"]["usage"]["steps"] == 0
@@ -107,7 +107,7 @@ def test_steps_beyond_the_budget_are_not_taken(turns: Posted) -> None:
 
 
 def test_turn_that_asks_nobody_tells_of_no_step(turns: Posted, outsider: Outsider) -> None:
-    """Out of steps it was taken on and ends; out of time it was never started."""
+    """A turn without steps is started and ends; a turn without time ends without having started."""
     told = {name: [event["type"] for event in outsider.events(turns[name]["id"])] for name in ("no_steps", "no_time")}
     assert told["no_steps"] == ["turn.queued", "turn.started", "turn.incomplete"]
     assert told["no_time"] == ["turn.queued", "turn.incomplete"]
@@ -116,7 +116,7 @@ def test_turn_that_asks_nobody_tells_of_no_step(turns: Posted, outsider: Outside
 
 
 def test_calls_beyond_the_budget_are_denied(turns: Posted) -> None:
-    """Calls are counted in the model's order, over all steps; denied ones do not count; the turn goes on."""
+    """Calls count in the model's order over all steps; denied ones do not count, and the turn continues."""
     first = turns["max_tool_calls"]
     assert [each["outcome"] for each in first["calls"]] == ["ToolExecutionResult"] * 2 + ["ToolDenied"] * 2
     assert all(content.startswith("denied: budget: ") for content in contents(first)[2:])
@@ -131,27 +131,27 @@ def test_calls_beyond_the_budget_are_denied(turns: Posted) -> None:
 
 
 def test_first_model_call_is_always_made(turns: Posted) -> None:
-    """A budget of no tokens ends the turn once some were used, and not before."""
+    """With a budget of zero tokens the model is asked once, and then the turn ends."""
     assert turns["no_tokens"]["usage"]["steps"] == 1
     assert turns["free"]["output_text"] == "done"
 
 
 def test_turn_without_progress_is_cut(turns: Posted) -> None:
-    """After the third equal step; what it learned is kept, and a text says why it stopped."""
+    """The turn ends after the third equal step; its results are kept, and its text says why it stopped."""
     turn = turns["no_progress"]
     assert (turn["usage"]["steps"], contents(turn, 2)) == (3, ['{"n":1}'])
     assert "never said" not in turn["output_text"]
 
 
 def test_budget_is_warned_of_once_a_limit(turns: Posted, outsider: Outsider) -> None:
-    """In the log, before it is used up or when it is."""
+    """The turn's events warn once of each limit, before it is used up or when it is."""
     events = outsider.events(turns["max_tool_calls"]["id"])
     warnings = [event["data"] for event in events if event["type"] == "budget.warning"]
     assert warnings == [{"name": "max_tool_calls", "used": 2, "limit": 2}]
 
 
 def test_read_longer_than_its_turn_times_out(turns: Posted) -> None:
-    """A started read past the turn's end is a timeout, and the turn ends on time."""
+    """A read that still runs when the turn's time is over is a timeout, and the turn ends on time."""
     turn = turns["read_too_long"]
     (read,) = turn["calls"]
     assert read["outcome"] == "ToolTimeout"
@@ -161,7 +161,7 @@ def test_read_longer_than_its_turn_times_out(turns: Posted) -> None:
 
 
 def test_write_longer_than_its_turn_is_in_doubt(turns: Posted) -> None:
-    """A started write past the turn's end is a doubt, never a timeout; what comes after it never runs."""
+    """A write that still runs when the turn's time is over is in doubt, and no later call runs."""
     written, rest = turns["write_too_long"]["calls"]
     assert written["outcome"] == "ToolFailure"
     assert written["content"].startswith("outcome_unknown: ")
@@ -170,14 +170,14 @@ def test_write_longer_than_its_turn_is_in_doubt(turns: Posted) -> None:
 
 
 def test_model_longer_than_its_turn_is_cut(turns: Posted) -> None:
-    """A model that does not answer within the turn's time does not keep the turn."""
+    """The turn ends at its deadline although its model has not answered."""
     turn = turns["model_too_slow"]
     assert finished(turn).timestamp() - _created(turn) < 15
     assert "never said" not in str(turn)
 
 
 def test_failed_turn_keeps_what_was_done(turns: Posted) -> None:
-    """The error names the reason; the calls that ran are kept."""
+    """The error names the reason, and calls that ran are kept."""
     failed = turns["model_error"]
     assert failed["error"] == {"code": "model_error", "message": "overloaded for good"}
     assert contents(failed) == ['{"n":1}']
@@ -187,30 +187,30 @@ def test_failed_turn_keeps_what_was_done(turns: Posted) -> None:
 
 
 def test_text_of_a_turn_cut_by_the_model_is_what_it_said(turns: Posted) -> None:
-    """Out of tokens or refusing, the model's own words stand."""
+    """If the model runs out of tokens or refuses, the turn's text is what it had said."""
     assert turns["max_tokens"]["output_text"] == "I was sayi"
     assert turns["refusal"]["output_text"] == "I will not."
 
 
 def test_calls_of_a_reply_cut_short_do_not_run(turns: Posted) -> None:
-    """A reply that ran out of tokens may hold half a call: none of its calls runs, each has its result."""
+    """None of the calls runs if the model ran out of tokens, as the last may be half a call; each has its result."""
     assert contents(turns["cut_short"])[0].startswith("denied: not_run: ")
 
 
 def test_empty_answer_says_so(turns: Posted) -> None:
-    """A model that ends with nothing leaves the user a sentence."""
+    """If the model's last reply is empty, the turn's text is a sentence that says so."""
     assert turns["empty"]["output_text"] == "I could not produce a response."
 
 
 def test_model_latency_is_waited_for(turns: Posted) -> None:
-    """A slow answer within the time is an answer."""
+    """A model that answers slowly, but within the turn's time, is waited for."""
     turn = turns["slow_model"]
     assert turn["output_text"] == "done"
     assert finished(turn).timestamp() - started(turn).timestamp() >= 1.0
 
 
 def test_usage_is_the_sum_of_the_steps(turns: Posted) -> None:
-    """Tokens add up by class; a line without usage costs nothing."""
+    """Tokens are added up by kind; a script line without usage costs nothing."""
     used = turns["usage"]["usage"]
     assert used["input_tokens"] == 6
     assert used["output_tokens"] == 2
@@ -220,7 +220,7 @@ def test_usage_is_the_sum_of_the_steps(turns: Posted) -> None:
 
 
 def test_budget_above_the_agents_is_clamped(outsider: Outsider) -> None:
-    """What the agent allows is the cap, what is not asked for its default; the clamped values come back."""
+    """The agent's budget is the cap, and the default of what is not asked for; the turn shows the clamped values."""
     wanted = {"max_steps": 1_000, "max_tool_calls": 3, "timeout_s": 10_000, "max_tokens": 50_000, "max_dollars": 9.0}
     budget = outsider.run("done", budget=wanted)["budget"]
     assert budget["max_steps"] == 20
@@ -231,7 +231,7 @@ def test_budget_above_the_agents_is_clamped(outsider: Outsider) -> None:
 
 
 def test_budget_of_an_agent_without_one_is_the_global_default(outsider: Outsider) -> None:
-    """The defaults of docs/reference/budgets.md are default and cap."""
+    """The defaults in docs/reference/budgets.md are its defaults and its caps."""
     budget = outsider.run("done", agent="modest", budget={"max_steps": 7, "max_reflections": 9})["budget"]
     assert (budget["max_steps"], budget["max_tool_calls"], budget["max_reflections"]) == (6, 6, 4)
     assert (budget["max_tokens"], budget["max_dollars"], budget["timeout_s"]) == (None, 1.0, 60)

@@ -1,4 +1,4 @@
-"""Cancel, wherever a turn stands: it answers, everything stops, and nothing comes after."""
+"""A cancel, whatever the turn is doing: it is answered, everything stops, and nothing happens afterwards."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ BOUND_S = 6.0
 
 
 def thinks(latency_s: float = LONG_S) -> Json:
-    """A script line of a model that takes its time."""
+    """A script line of a model that answers slowly."""
     return {"content": [{"type": "text", "text": "never said"}], "latency_s": latency_s}
 
 
 class Canceller:
-    """Cancels turns and measures.
+    """Cancels turns and measures how long that takes.
 
     Args:
-        outsider: Who asks.
+        outsider: Sends the cancels.
         database: Shown with the figures.
         case: Shown with the figures.
     """
@@ -57,7 +57,7 @@ class Canceller:
         return turn
 
     def stops(self, what: str, has_stopped: Callable[[], bool], since: float) -> None:
-        """Something really stops within the bound of ``since``, as ``time.monotonic`` told it."""
+        """Check that something stops within the bound, counted from ``since`` (``time.monotonic``)."""
         wait_until(has_stopped, what, LONG_S)
         self._within(what, monotonic() - since)
 
@@ -67,18 +67,18 @@ class Canceller:
         assert took_s < BOUND_S
 
     def left(self, turn_id: str) -> list[Json]:
-        """The bodies of the turn's tools that have been left."""
+        """Those bodies of the turn's tools that have ended."""
         return [line for line in self.outsider.journal(turn_id) if line["event"] == "left"]
 
 
 @pytest.fixture
 def canceller(outsider: Outsider, database: str, request: pytest.FixtureRequest) -> Canceller:
-    """Somebody who cancels."""
+    """Cancels turns for one test."""
     return Canceller(outsider, database, request.function.__name__.removeprefix("test_cancel_"))
 
 
 def _running(outsider: Outsider, *steps: Step, calls: int = 1) -> str:
-    """A turn the first calls of which run."""
+    """A turn whose first calls are running."""
     turn_id = outsider.post(*steps)
     for position in range(calls):
         outsider.await_entry(turn_id, f"0.{position}")
@@ -94,7 +94,7 @@ def _has_event(outsider: Outsider, turn_id: str, kind: str) -> bool:
 
 
 def test_cancel_while_waiting_for_the_model(canceller: Canceller, outsider: Outsider) -> None:
-    """The model call is given up; its answer, which would have come later, is nowhere."""
+    """The model call is given up, and its answer, which would have come later, appears nowhere."""
     turn_id = outsider.post(thinks())
     _await_model(outsider, turn_id)
     turn = canceller.cancel(turn_id)
@@ -103,7 +103,7 @@ def test_cancel_while_waiting_for_the_model(canceller: Canceller, outsider: Outs
 
 
 def test_cancel_keeps_what_was_done(canceller: Canceller, outsider: Outsider) -> None:
-    """Earlier steps of a cancelled turn stand as they ended."""
+    """Earlier steps of a cancelled turn stay as they ended."""
     turn_id = outsider.post([call("look", n=1)], thinks())
     wait_until(lambda: _has_event(outsider, turn_id, "step.completed"), "the first step to end", LONG_S)
     turn = canceller.cancel(turn_id)
@@ -111,7 +111,7 @@ def test_cancel_keeps_what_was_done(canceller: Canceller, outsider: Outsider) ->
 
 
 def test_cancel_while_waiting_in_the_queue(canceller: Canceller, outsider: Outsider) -> None:
-    """A turn that no coordinator thread has time for ends too: all of them wait for slow models."""
+    """A turn that waits for a coordinator ends too, although all coordinator threads wait for slow models."""
     busy = [outsider.post(thinks()) for _ in range(COORDINATORS)]
     for turn_id in busy:
         _await_model(outsider, turn_id)
@@ -125,7 +125,7 @@ def test_cancel_while_waiting_in_the_queue(canceller: Canceller, outsider: Outsi
 
 
 def test_cancel_while_a_read_runs(canceller: Canceller, outsider: Outsider) -> None:
-    """The read's body is left at once, its result says that it was cancelled, and its process lives on."""
+    """The read's body is stopped at once, its result says that it was cancelled, and its process lives on."""
     turn_id = _running(outsider, [call("hold", who="a", s=LONG_S)], "never said")
     (entry,) = outsider.entries(turn_id)
     began = monotonic()
@@ -140,7 +140,7 @@ def test_cancel_while_a_read_runs(canceller: Canceller, outsider: Outsider) -> N
 
 
 def test_cancel_while_a_write_runs(canceller: Canceller, outsider: Outsider) -> None:
-    """A started write is in doubt, what was planned after it is not run, reads included."""
+    """The running write is in doubt, and no later call of the plan runs, reads included."""
     asked = [call("hold_write", who="a", s=LONG_S), call("look", n=1), call("put", n=2)]
     turn_id = _running(outsider, asked, "never said")
     began = monotonic()
@@ -155,7 +155,7 @@ def test_cancel_while_a_write_runs(canceller: Canceller, outsider: Outsider) -> 
 
 
 def test_cancel_of_a_deaf_tool_ends_its_process(canceller: Canceller, outsider: Outsider) -> None:
-    """A body that swallows the signal is ended with its process, and with what it started."""
+    """A body that ignores the stop signal is ended with its process and everything that it started."""
     turn_id = _running(outsider, [call("deaf")], "never said")
     (entry,) = outsider.entries(turn_id)
     began = monotonic()
@@ -168,7 +168,7 @@ def test_cancel_of_a_deaf_tool_ends_its_process(canceller: Canceller, outsider: 
 
 
 def test_cancel_while_tools_wait_for_a_process(canceller: Canceller, outsider: Outsider) -> None:
-    """Calls that wait behind a full pool end with their turn and never start; those that run are not hurt."""
+    """Calls that wait for a pool process never start, and calls of other turns that run meanwhile are not harmed."""
     full = [call("hold", who=str(n), s=LONG_S) for n in range(PROCESSES)]
     running = _running(outsider, full, "never said", calls=PROCESSES)
     queued = outsider.post([call("look", n=1), call("look", n=2)], "never said")
@@ -185,14 +185,14 @@ def test_cancel_while_tools_wait_for_a_process(canceller: Canceller, outsider: O
 
 
 def test_cancel_does_not_hurt_the_neighbour(canceller: Canceller, outsider: Outsider) -> None:
-    """Tools of other turns that run at that time give their results."""
+    """Tools of other turns that run at the same time give their results."""
     neighbour = _running(outsider, [call("hold", who="n", s=2)], "done")
     canceller.cancel(_running(outsider, [call("hold", who="a", s=LONG_S)], "never said"))
     assert contents(outsider.end(neighbour)) == ["held n"]
 
 
 def test_cancel_signal_that_lands_on_another_call_is_ignored(outsider: Outsider) -> None:
-    """By the time a signal lands its process may run another turn's call: that one goes on, undisturbed."""
+    """If the process already runs another turn's call when the signal arrives, that call continues undisturbed."""
     turn_id = _running(outsider, [call("hold", who="a", s=1)], [call("hold_write", who="b", s=1)], "done")
     for call_id in ("0.0", "1.0"):
         entry = outsider.await_entry(turn_id, call_id)
@@ -203,7 +203,7 @@ def test_cancel_signal_that_lands_on_another_call_is_ignored(outsider: Outsider)
 
 
 def test_cancel_twice_is_once(canceller: Canceller, outsider: Outsider) -> None:
-    """A second cancel of an ended turn answers 200 with the turn unchanged."""
+    """A second cancel, of a turn that has ended, is answered 200 with the turn unchanged."""
     turn_id = outsider.post(thinks())
     _await_model(outsider, turn_id)
     canceller.cancel(turn_id)
@@ -213,7 +213,7 @@ def test_cancel_twice_is_once(canceller: Canceller, outsider: Outsider) -> None:
 
 
 def _check_nothing_late(outsider: Outsider, turn: Json) -> None:
-    """What the turn said at its end it still says, now that its tools have stopped."""
+    """Once its tools have stopped, the turn still says what it said at its end."""
     events = outsider.events(turn["id"])
     assert events[-1]["type"] == "turn.cancelled"
     assert outsider.turn(turn["id"]) == turn

@@ -1,4 +1,4 @@
-"""Applications with a Celery app of their own, in workers that are Celery's too."""
+"""Applications that have a Celery app of their own, in workers of the harness, which are Celery workers too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED = {"turn start", "tool", "tool in a thread", "post tool use", "judge"}
 
 @pytest.fixture(scope="module")
 def fleet_url() -> Generator[str]:
-    """The broker and backend of the application's own fleet, which has no worker."""
+    """The broker and result backend of the application's own fleet, in which no worker runs."""
     with valkey_service() as url:
         yield url
 
@@ -42,14 +42,14 @@ def stack(fleet_url: str, tmp_path_factory: pytest.TempPathFactory) -> Generator
 
 
 def messages(url: str, task: str) -> set[str]:
-    """The arguments, as they are shown, of each such message that waits in Celery's default queue there."""
+    """The arguments of each message for a task that waits in Celery's default queue, as Celery shows them."""
     with Redis.from_url(url) as redis:  # pyright: ignore[reportUnknownMemberType]
         headers = [json.loads(each)["headers"] for each in redis.lrange("celery", 0, -1)]
     return {each["argsrepr"] for each in headers if each["task"] == task}
 
 
 def test_shared_tasks_go_to_the_broker_of_the_application(stack: StackInfo, fleet_url: str) -> None:
-    """From a tool, its threads, hooks and judges, as from any process; and each may wait for the answer."""
+    """A tool, its threads, hooks and judges send to the application's broker alone, and can wait for results."""
     asked = {"agent": "clerk", "input": "Pay."}
     turn = httpx2.post(f"{stack.gateway_url}/v1/turns", json=asked, headers={"Prefer": "wait=20"}, timeout=30).json()
     assert [(call["outcome"], call["content"]) for call in turn["calls"]] == [("ToolExecutionResult", "asked")]
@@ -61,7 +61,7 @@ def test_shared_tasks_go_to_the_broker_of_the_application(stack: StackInfo, flee
 
 
 def test_workers_serve_no_task_of_the_application(stack: StackInfo) -> None:
-    """Not even one that finds its way to the harness's broker."""
+    """The harness's workers register none of the application's tasks, so they would run none sent to them."""
     outside = Celery("outside", broker=stack.redis_url, set_as_current=False)
 
     def served() -> set[str] | None:
@@ -74,7 +74,7 @@ def test_workers_serve_no_task_of_the_application(stack: StackInfo) -> None:
 
 
 def test_page_does_what_it_says(tmp_path: Path) -> None:
-    """Its fleet, in a worker of Celery's own, is asked by its tool; the call's result is the task's."""
+    """In the page's example, a tool asks a fleet served by a plain Celery worker, and returns the task's result."""
     blocks = BLOCK.findall(PAGE)
     for name, (_, text) in zip(("fleet.py", "payments.py", "payments.jsonl"), blocks[:3], strict=True):
         (tmp_path / name).write_text(text)

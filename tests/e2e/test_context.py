@@ -16,24 +16,24 @@ PACK = call("get_context_pack", query="how long is a lamp kept?", limit=1)
 
 @pytest.fixture
 def user(outsider: Outsider, request: pytest.FixtureRequest) -> str:
-    """A user of the test's own."""
+    """A user that no other test has."""
     return f"{request.function.__name__}-{outsider.stack.home.parent.name}"
 
 
 def ask(outsider: Outsider, words: str, *steps: Any, user: str | None = None, **options: object) -> str:  # noqa: ANN401
-    """Post what a user says to the agent that remembers and has documents; the turn's id."""
+    """Post a user's words to the agent with memory and documents; returns the turn's id."""
     body = outsider.body(*steps, agent="knowing", **options)
     metadata = {**body["metadata"], **({"user": user} if user else {})}
     return outsider.http.post("/v1/turns", json={**body, "input": words, "metadata": metadata}).json()["id"]
 
 
 def blocks(turn: Json) -> dict[str, str]:
-    """What the model was sent before the user's words, by the tags."""
+    """The blocks that the model was sent before the user's words, by their tags."""
     return {text.partition("\n")[0].strip("<>"): text for text in turn["context"]}
 
 
 def test_user_is_remembered_in_later_sessions(outsider: Outsider, user: str) -> None:
-    """Facts as memory, preferences with what was found; another user, or nobody, is given nothing of it."""
+    """Facts are shown as memory, preferences with the documents; other users, and turns without one, get nothing."""
     outsider.end(ask(outsider, "Hello, my name is Ann. I prefer lamps.", "Hello.", user=user))
     again = blocks(outsider.end(ask(outsider, "What is my name?", "Ann.", user=user)))
     assert "- Hello, my name is Ann\n" in again["memory"]
@@ -44,14 +44,14 @@ def test_user_is_remembered_in_later_sessions(outsider: Outsider, user: str) -> 
 
 
 def test_session_is_remembered_without_a_user(outsider: Outsider, user: str) -> None:
-    """What was said stays with the session."""
+    """What was said in a session is remembered in that session."""
     outsider.end(ask(outsider, "Remember that the gate code is 12.", "Yes.", session_id=user))
     turn = outsider.end(ask(outsider, "Which code?", "12.", session_id=user))
     assert "- the gate code is 12\n" in blocks(turn)["memory"]
 
 
 def test_model_finds_memories_once_the_turn_is_over(outsider: Outsider, user: str) -> None:
-    """A coordinator asks it on the batch queue; what it found is shown to the user's later turns."""
+    """After the turn, a coordinator asks a model what to remember; the user's later turns are shown what it found."""
     body = outsider.body("Hello.", agent="minding")
     note = {"memories": [{"kind": "fact", "text": f"is called {user}"}]}
     line = {"kind": "memory", "step": 0, "content": [{"type": "text", "text": json.dumps(note)}]}
@@ -66,7 +66,7 @@ def test_model_finds_memories_once_the_turn_is_over(outsider: Outsider, user: st
 
 
 def test_documents_are_given_looked_up_and_cited(outsider: Outsider) -> None:
-    """With the user's words, and through the tool in a tool process; what neither gave is not cited."""
+    """Documents come with the user's words and from a tool; only documents that were given are cited."""
     answer = "30 days [doc:refunds.md#1], a week [doc:refunds.md#2], never [doc:refunds.md#3]."
     turn = outsider.end(ask(outsider, "When is my money back?", [PACK], answer))
     block = blocks(turn)["untrusted_context"]
@@ -83,14 +83,14 @@ def test_documents_are_given_looked_up_and_cited(outsider: Outsider) -> None:
 
 
 def test_agent_with_documents_is_published_with_its_tool(outsider: Outsider) -> None:
-    """``GET /v1/agents`` lists it behind the agent's own; others do not have it."""
+    """``GET /v1/agents`` lists the documents' tool after the agent's own tools, and for no agent without documents."""
     agents = {agent["name"]: agent for agent in outsider.http.get("/v1/agents").json()["data"]}
     assert [tool["name"] for tool in agents["knowing"]["tools"]] == ["look", "get_context_pack"]
     assert "get_context_pack" not in [tool["name"] for tool in agents["worker"]["tools"]]
 
 
 def test_context_outlives_the_coordinator(outsider: Outsider, user: str) -> None:
-    """The coordinator dies while a tool runs: the next one sends what was sent before, and remembers once."""
+    """If the coordinator dies while a tool runs, the next one sends the same context and remembers the turn once."""
     slow = [call("look", n=1, s=2.0)]
     turn_id = ask(outsider, "I like lamps and money.", slow, "So [doc:refunds.md#1].", user=user)
     outsider.await_entry(turn_id, "0.0")

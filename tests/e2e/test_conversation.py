@@ -1,4 +1,4 @@
-"""A long conversation on two hosts, with everything that an agent may have."""
+"""A long conversation on two hosts, with everything that an agent can have."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ TURNS = 20
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Generator[Conversation]:
-    """The conversation, all its turns over."""
+    """The conversation, after its last turn has ended."""
     with open_conversation(tmp_path_factory.mktemp("hosts")) as conversation:
         conversation.hold()
         yield conversation
 
 
 def test_conversation_goes_as_recorded(held: Conversation) -> None:
-    """Every event of every turn, but for ids, times and workers; ``python -m tests.e2e.conversation`` records anew."""
+    """Every event of every turn is as recorded, but for ids, times and workers.
+
+    ``python -m tests.e2e.conversation`` records the events anew.
+    """
     assert {turn["status"] for turn in held.turns} == {"completed"}
     assert held.log() == RECORDED.read_text().splitlines()
 
 
 def test_artifacts_of_one_host_are_read_on_the_other(held: Conversation) -> None:
-    """By the model, through a tool process that stored none of them; and over HTTP as they were given."""
+    """The model reads artifacts through a tool process of the other host; HTTP gives the same bytes."""
     stored = _workers(held, "ToolArtifactReference", "statement")
     read = _workers(held, "ToolExecutionResult", "read_artifact")
     assert (len(stored), len(read), stored & read) == (1, 1, set())
@@ -40,13 +43,13 @@ def test_artifacts_of_one_host_are_read_on_the_other(held: Conversation) -> None
 
 
 def test_user_is_remembered_to_the_end(held: Conversation) -> None:
-    """What was said in the first turn is given to the last but one, behind two summaries of the history."""
+    """What the user said in the first turn is given to the last but one, after two summaries of the history."""
     memory = next(text for text in held.turns[18]["context"] if text.startswith("<memory>"))
     assert "- Hello, my name is Ann\n" in memory
 
 
 def test_every_turn_is_judged(held: Conversation) -> None:
-    """By both judges of the agent, each once."""
+    """Each of the agent's two judges scores each turn once."""
 
     def scores() -> list[list[Json]] | None:
         get = held.outsider.http.get
@@ -59,6 +62,6 @@ def test_every_turn_is_judged(held: Conversation) -> None:
 
 
 def _workers(held: Conversation, outcome: str, tool: str) -> set[str]:
-    """The workers that ran the calls of a tool with that outcome."""
+    """The workers that ran those calls of a tool that had this outcome."""
     calls = [each for turn in held.turns for each in turn["calls"]]
     return {each["worker"].rpartition("/")[0] for each in calls if (each["tool"], each["outcome"]) == (tool, outcome)}

@@ -1,4 +1,4 @@
-"""The shop's agent on Claude's adapter through a whole stack: a real fleet, a fake key, a stub of the Messages API."""
+"""The demonstration's agent on Claude's adapter, in a whole stack with a fake key and a stub of the Messages API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.xdist_group("shop-on-stub")
 
 @pytest.fixture(scope="module")
 def stub() -> Generator[MessagesStub]:
-    """A provider that says what the tests script."""
+    """A provider whose replies the tests script."""
     with messages_stub() as running:
         yield running
 
@@ -47,18 +47,18 @@ def stack(stub: MessagesStub, tmp_path_factory: pytest.TempPathFactory) -> Gener
 
 @pytest.fixture
 def client(stack: StackInfo) -> Generator[GatewayClient]:
-    """Somebody who asks the stack."""
+    """A client of the stack."""
     with GatewayClient(stack.gateway_url) as client:
         yield client
 
 
 def asked(question: str = QUESTION) -> dict[str, Any]:
-    """A turn as it is posted."""
+    """The body of a turn."""
     return {"agent": "support", "input": question}
 
 
 def test_demo_turn_takes_the_anthropic_path_end_to_end(stub: MessagesStub, client: GatewayClient) -> None:
-    """Claude asks for reads and then writes, the shop's real tools run, and its text is the answer."""
+    """Claude asks for reads and then for writes, the shop's real tools run, and Claude's text is the answer."""
     before = len(stub.asked)
     stub.answer(
         Reply(
@@ -101,7 +101,7 @@ def test_demo_turn_takes_the_anthropic_path_end_to_end(stub: MessagesStub, clien
 
 
 def test_second_turn_of_a_session_is_asked_with_the_first(stub: MessagesStub, client: GatewayClient) -> None:
-    """Posted while the first runs, it waits; its request begins with all that was sent and said in the first."""
+    """A turn posted while the first runs waits for it; its request begins with all of the first one's."""
     before = len(stub.asked)
     stub.answer(
         Reply(content=[tool_use(1, "get_order", order_id="1042")]), said("Shipped.", pause_s=0.2), said("Soon.")
@@ -118,7 +118,7 @@ def test_second_turn_of_a_session_is_asked_with_the_first(stub: MessagesStub, cl
 
 
 def test_text_is_seen_live_and_costs_no_number(stub: MessagesStub, client: GatewayClient, stack: StackInfo) -> None:
-    """A reader of the stream sees the text while it is said, as hints without id; durable events have no gap."""
+    """The stream shows the text while it is said, as hints without id; the ids of durable events have no gap."""
     stub.answer(said(ANSWER, piece_chars=4, pause_s=0.02))
     turn = client.create_turn(asked())
     url = f"{stack.gateway_url}/v1/turns/{turn['id']}/events"
@@ -138,9 +138,9 @@ def test_text_is_seen_live_and_costs_no_number(stub: MessagesStub, client: Gatew
 
 
 def test_cancel_in_the_middle_of_the_text_closes_the_connection(stub: MessagesStub, client: GatewayClient) -> None:
-    """Within a second the provider's connection is closed and the turn is over, with what was said.
+    """Within a second the connection to the provider is closed and the turn is over, with the text said so far.
 
-    One of three is that quick, for the machine may stand still for a moment.
+    Of three tries one must be that quick, because the machine may stand still for a moment.
     """
     assert any(_cancelled_after_s(stub, client) < CANCELLED_WITHIN_S for _ in range(3))
 
@@ -162,7 +162,7 @@ def _cancelled_after_s(stub: MessagesStub, client: GatewayClient) -> float:
 
 
 def test_demo_command_says_that_claude_answers(stub: MessagesStub, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """``harness demo`` with a key asks Claude all three questions."""
+    """With a key, ``harness demo`` asks Claude all three questions."""
     stub.answer(*(said(f"Answer {number}.") for number in range(3)))
     env = {"ANTHROPIC_API_KEY": "sk-ant-fake", "ANTHROPIC_BASE_URL": stub.url}
     ran = run_harness("demo", "--home", str(tmp_path_factory.mktemp("demo-on-stub")), env=env)
@@ -178,7 +178,7 @@ def _ended(client: GatewayClient, turn_id: str) -> dict[str, Any] | None:
 
 @pytest.mark.acceptance
 def test_provider_that_wants_a_long_pause_is_asked_again_once_and_in_time(stub: MessagesStub, tmp_path: Path) -> None:
-    """The pause is longer than a visit without one may last; nobody takes the turn over meanwhile."""
+    """The pause lasts longer than a visit usually may; meanwhile no other coordinator takes the turn over."""
     before = len(stub.asked)
     busy = Refusal(status=429, kind="rate_limit_error", message="slow down", headers={"retry-after": str(PAUSE_S)})
     stub.answer(busy, said(ANSWER))

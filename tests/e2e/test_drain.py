@@ -1,4 +1,4 @@
-"""Stopping a whole stack in the midst of work, and starting it again."""
+"""Stopping a whole stack while turns run, and starting it again."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def stop(up: Up) -> int:
 
 @pytest.mark.acceptance
 def test_stopped_stack_goes_on_with_the_next_up(new_database: Callable[[], dict[str, str]], tmp_path: Path) -> None:
-    """What can finish within the grace time finishes, what cannot is ended; the next ``up`` ends every turn.
+    """Work that ends within the grace time completes, other work is cut, and the next ``up`` ends every turn.
 
-    Neither leaves a process behind, and nothing that ran is run twice but the read that was cut.
+    Neither ``up`` leaves a process behind, and only the read that was cut runs twice.
     """
     scripts_file(tmp_path).touch()
     env = {**new_database(), DIRECTORY_VARIABLE: str(tmp_path), "HARNESS_GRACE_S": str(GRACE_S)}

@@ -1,4 +1,4 @@
-"""``harness eval`` on a running stack, as whoever has cases runs it: no turn is made twice, whatever dies."""
+"""``harness eval`` on a running stack, as a user with cases runs it: no turn is made twice, whatever dies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ran: TypeAlias = subprocess.CompletedProcess[str]
 
 
 class Evaluator:
-    """Somebody with cases.
+    """A user who has cases to evaluate.
 
     Args:
         outsider: The stack.
@@ -44,7 +44,7 @@ class Evaluator:
         self.out = directory / "results.jsonl"
 
     def write(self, script: Sequence[Step], *cases: Mapping[str, Any]) -> None:
-        """Cases whose model says ``script``."""
+        """Write a file of cases; in each of them the model says ``script``."""
         name = add_script(self._outsider.directory, script)
         lines = [{"input": "go", "metadata": {"script": name}, **case} for case in cases]
         self.cases.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -55,7 +55,7 @@ class Evaluator:
         return [*HARNESS, "eval", str(self.cases), *stack, *options]
 
     def run(self, *options: str, code: int = 0) -> Ran:
-        """Run it to its end."""
+        """Run the command to its end."""
         command = self.command(*options)
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
         assert ran.returncode == code, ran.stdout + ran.stderr
@@ -63,32 +63,32 @@ class Evaluator:
         return ran
 
     def report(self, *options: str, code: int = 0) -> Json:
-        """What it prints for programs."""
+        """The report that the command prints as JSON."""
         return json.loads(self.run(*options, "--json", code=code).stdout)
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        """Start it, to be stopped."""
+        """Start the command, to be stopped later."""
         return subprocess.Popen(self.command(*options), cwd=ROOT, text=True, stderr=subprocess.PIPE)
 
     def turns(self, sweep: str) -> list[Json]:
-        """The turns of a sweep that there are."""
+        """All turns of a sweep."""
         answer = self._outsider.http.get("/v1/turns", params={"metadata.sweep": sweep, "limit": 200})
         assert answer.status_code == 200, answer.text
         return answer.json()["data"]
 
     def results(self) -> list[Json]:
-        """The lines of its results."""
+        """The lines of the file of results."""
         return [json.loads(line) for line in self.out.read_text().splitlines()]
 
 
 @pytest.fixture
 def evaluator(outsider: Outsider, tmp_path: Path) -> Evaluator:
-    """One with a directory of its own."""
+    """An evaluator with a directory of its own."""
     return Evaluator(outsider, tmp_path)
 
 
 def test_eval_reports_each_agent(evaluator: Evaluator) -> None:
-    """Agents, cases and repeats; the exit code says whether enough passed, the results say what became of each cell."""
+    """Every agent runs every case twice; the exit code says whether enough passed, the results how each cell went."""
     expect = {"contains": "SUNNY", "calls": ["find", {"tool": "look", "arguments": {"n": 1}}], "no_calls": "put"}
     evaluator.write(SUNNY, {"id": "fair", "expect": expect}, {"id": "foul", "expect": {"equals": "It rains."}})
     asked = ("--agent", "worker", "--agent", "orderly", "--repeats", "2")
@@ -113,7 +113,7 @@ def test_eval_reports_each_agent(evaluator: Evaluator) -> None:
 
 
 def test_eval_is_told_for_people(evaluator: Evaluator) -> None:
-    """A threshold that is met is success; the table fits, and a failure says why and which turn it was."""
+    """Without ``--json`` the report is a table that explains each failure; a threshold that is met is success."""
     evaluator.write(SUNNY, {"id": "fair"}, {"id": "foul", "expect": {"no_calls": ["look"]}})
     ran = evaluator.run("--agent", "worker", "--threshold", "0.5")
     assert "worker: 1/2 cells passed" in ran.stdout
@@ -124,7 +124,7 @@ def test_eval_is_told_for_people(evaluator: Evaluator) -> None:
 
 
 def test_eval_waits_for_judges(evaluator: Evaluator, outsider: Outsider) -> None:
-    """Their means are reported, and a case may ask for a least score."""
+    """The report has the judges' mean scores, and a case may demand a least score."""
     evaluator.write(SUNNY, {"id": "lenient"}, {"id": "strict", "expect": {"scores": {"calls": 1, "relevance": 0.5}}})
     script = add_script(outsider.directory, SUNNY)
     add_lines(outsider.directory, [{"script": f"{script}/relevance", **VERDICT}])
@@ -140,7 +140,7 @@ def test_eval_waits_for_judges(evaluator: Evaluator, outsider: Outsider) -> None
 
 
 def test_eval_asks_several_turns_of_one_session(evaluator: Evaluator) -> None:
-    """One after the other; calls of all of them count, and their use is added up."""
+    """A case's inputs are asked one after another; the calls and the usage of all its turns count."""
     evaluator.write(SUNNY, {"id": "talk", "input": ["first", "then", "last"], "expect": {"calls": ["look"]}})
     found = evaluator.report("--agent", "worker", "--out", str(evaluator.out))
     turns = evaluator.turns(found["sweep"])
@@ -151,7 +151,7 @@ def test_eval_asks_several_turns_of_one_session(evaluator: Evaluator) -> None:
 
 
 def test_eval_checks_with_own_code(evaluator: Evaluator, tmp_path: Path) -> None:
-    """A function of the case and the turn; one that raises fails its cell and no other."""
+    """A case may be checked by a function of the case and the turn; if it raises, its cell alone fails."""
     evaluator.write(SUNNY, {"id": "a", "target": 3}, {"id": "b", "target": "three"})
     (tmp_path / "mine.py").write_text(
         "def check(case, turn):\n"
@@ -168,7 +168,7 @@ def test_eval_checks_with_own_code(evaluator: Evaluator, tmp_path: Path) -> None
 
 
 def test_killed_eval_goes_on_and_asks_nothing_twice(evaluator: Evaluator, outsider: Outsider) -> None:
-    """It is killed in the midst of it, with the workers of tools and the gateway; the same command does the rest."""
+    """If the command, the tool workers and the gateway are killed, the same command does the rest once."""
     evaluator.write(SLOW, *({"id": str(number)} for number in range(10)))
     options = ("--agent", "worker", "--name", NAME, "--out", str(evaluator.out), "--concurrency", "4")
     with evaluator.start(*options) as running:
@@ -194,7 +194,7 @@ def test_killed_eval_goes_on_and_asks_nothing_twice(evaluator: Evaluator, outsid
 
 
 def test_interrupted_eval_leaves_its_turns_and_goes_on(evaluator: Evaluator) -> None:
-    """Ctrl-C is 130 at once; it says how to go on, and what had been asked is taken up."""
+    """Ctrl-C exits at once with 130 and says how to continue; the next run uses the turns that were already made."""
     sweep = "interrupted"
     evaluator.write(SLOW, *({"id": str(number)} for number in range(6)))
     options = ("--agent", "worker", "--name", sweep, "--concurrency", "3")
@@ -214,7 +214,7 @@ def test_interrupted_eval_leaves_its_turns_and_goes_on(evaluator: Evaluator) -> 
 
 
 def test_two_evals_of_one_name_share_their_turns(evaluator: Evaluator) -> None:
-    """Both at once, neither of which knows of the other: each reports on the same turns."""
+    """Two commands run the same sweep at the same time without knowing of each other, and report on the same turns."""
     sweep = "together"
     evaluator.write(SLOW, *({"id": str(number)} for number in range(4)))
     options = ("--agent", "worker", "--name", sweep)
@@ -226,7 +226,7 @@ def test_two_evals_of_one_name_share_their_turns(evaluator: Evaluator) -> None:
 
 
 def test_eval_asks_nothing_twice_after_the_keys_are_forgotten(evaluator: Evaluator, outsider: Outsider) -> None:
-    """After a day and without its results it finds its turns; what is expected may be another thing by then."""
+    """Without idempotency keys and results a sweep finds its own turns, and checks them by what is expected now."""
     sweep = "of last week"
     evaluator.write(SUNNY, {"id": "a", "input": ["one", "two"]}, {"id": "b"})
     assert evaluator.report("--agent", "worker", "--name", sweep)["passed"]
@@ -243,7 +243,7 @@ def test_eval_asks_nothing_twice_after_the_keys_are_forgotten(evaluator: Evaluat
 
 
 def test_eval_takes_up_what_waited_for_a_person(evaluator: Evaluator, outsider: Outsider) -> None:
-    """A turn that nobody approves in time fails for now, and says what to do; approved, the same sweep counts it."""
+    """A turn that nobody approves in time fails, and the report says what to do; once approved, it counts."""
     sweep = "with a person"
     evaluator.write([[call("ask_put", n=1)], "done"], {"id": "a"})
     options = ("--agent", "worker", "--name", sweep, "--out", str(evaluator.out))
@@ -257,7 +257,7 @@ def test_eval_takes_up_what_waited_for_a_person(evaluator: Evaluator, outsider: 
 
 
 def test_eval_of_an_unknown_agent_lists_those_there_are(evaluator: Evaluator) -> None:
-    """Also where several are, and none was named; nothing is asked."""
+    """The same happens if no agent was named and there are several; no turn is made."""
     evaluator.write(SUNNY, {"id": "a"})
     ran = evaluator.run("--agent", "worker", "--agent", "wroker", "--name", "unasked", code=2)
     assert "there is no agent wroker; there are: " in ran.stderr
@@ -267,7 +267,7 @@ def test_eval_of_an_unknown_agent_lists_those_there_are(evaluator: Evaluator) ->
 
 @pytest.mark.parametrize("form", ["", "--json"])
 def test_eval_into_a_closed_pipe_is_silent(evaluator: Evaluator, form: str) -> None:
-    """Who reads no more is not bothered; the exit code says that not all was told."""
+    """If nobody reads the report, no message is printed; the exit code says that it was not written."""
     evaluator.write(SUNNY, {"id": "a"})
     line = f"set -o pipefail; {shlex.join(evaluator.command('--agent', 'worker'))} {form} | :"
     ran = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)

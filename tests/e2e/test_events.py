@@ -1,4 +1,4 @@
-"""The log of a turn. The rules for every log are held against every turn of the suite."""
+"""The events of a turn; the rules in ``soundness.py`` are also checked for every turn of the suite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.e2e.outsider import Json, Outsider, call
 
 
 def test_log_tells_a_turn_in_order(outsider: Outsider) -> None:
-    """Each step is started, spoken, worked wave by wave and completed; the terminal event is the last."""
+    """Each step starts, has its model's reply and its waves, and completes; the terminal event is the last."""
     turn = outsider.run([call("look", n=1), call("look", n=2), call("put", n=3)], "done")
     log = [(event["type"], event["data"]) for event in outsider.events(turn["id"])]
     assert [kind for kind, _ in log] == [
@@ -38,7 +38,7 @@ def test_log_tells_a_turn_in_order(outsider: Outsider) -> None:
 
 
 def streamed(outsider: Outsider, turn_id: str) -> list[Json]:
-    """What a turn's stream tells to its end; what has an id must have it as ``seq``, hints have neither."""
+    """All events of a turn's stream; durable events have their ``seq`` as id, hints have neither."""
     told: list[Json] = []
     with outsider.http.stream(
         "GET", f"/v1/turns/{turn_id}/events", headers={"Accept": "text/event-stream"}, timeout=60
@@ -53,7 +53,7 @@ def streamed(outsider: Outsider, turn_id: str) -> list[Json]:
 
 
 def test_stream_hints_at_tools_that_start(outsider: Outsider) -> None:
-    """Live, before their results; hints are not part of the log."""
+    """The stream says that a tool starts before it gives its result; such hints are not among the durable events."""
     opening = [call("look", n=0, s=1.5)]  # time to open the stream: a hint is told once
     turn_id = outsider.post(opening, [call("look", n=1), call("put", n=2)], "done")
     told = streamed(outsider, turn_id)
@@ -70,7 +70,7 @@ def test_stream_hints_at_tools_that_start(outsider: Outsider) -> None:
 
 
 def test_log_tells_waves_that_were_denied(outsider: Outsider) -> None:
-    """A wave all of whose calls were denied is started and completed like any other."""
+    """If all calls of a wave were denied, the wave is still started and completed."""
     turn = outsider.run([call("nonsense"), call("look")], "done")
     kinds = [event["type"] for event in outsider.events(turn["id"])]
     assert kinds.count("wave.started") == kinds.count("wave.completed") == 2
@@ -78,7 +78,7 @@ def test_log_tells_waves_that_were_denied(outsider: Outsider) -> None:
 
 
 def test_log_shows_the_end_no_earlier_than_the_turn(outsider: Outsider) -> None:
-    """The terminal event is readable once GET shows the status, and times never fall."""
+    """Once GET shows the final status, the terminal event can be read; the times of events never fall."""
     turn = outsider.run("done")
     events = outsider.events(turn["id"])
     assert [event["type"] for event in events][-1] == "turn.completed"

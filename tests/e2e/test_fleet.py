@@ -1,4 +1,4 @@
-"""Workers beside workers: they share the work, and stopping any loses nothing."""
+"""Several workers of a role share the work, and stopping any of them loses nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lost_nothing(turns: list[Json]) -> bool:
 
 @pytest.mark.one_database("postgres")
 def test_groups_share_the_work_and_stop_without_loss(outsider: Outsider, second_group: tuple[Worker, Worker]) -> None:
-    """Two groups serve the same turns; stopping one, then draining the other, in the midst of it loses nothing."""
+    """Two groups of workers share turns; while turns run, stopping one and then draining the other loses nothing."""
     coordinator, tools = second_group
     ids = [outsider.post(*STEPS) for _ in range(12)]
     outsider.await_entry(ids[2], "0.0")
@@ -69,13 +69,13 @@ def test_groups_share_the_work_and_stop_without_loss(outsider: Outsider, second_
 
 
 def test_stack_serves_every_queue_of_its_tools(outsider: Outsider) -> None:
-    """A tool on a queue of its own runs without anybody naming the queue."""
+    """A tool that names a queue of its own runs, although nobody named that queue when starting the stack."""
     turn = outsider.run([call("gpu_look", n=1), call("look", n=2)], "done")
     assert contents(turn) == ["gpu 1", '{"n":2}']
 
 
 def test_worker_of_one_queue_serves_that_one_only(outsider: Outsider) -> None:
-    """``--queues`` narrows what a worker takes."""
+    """A worker started with ``--queues`` runs calls of those queues alone."""
     with worker(outsider, "gpu", "tools", "--concurrency", "1", "--queues", "gpu") as narrow:
         narrow.await_ready()
         second = "tools-2@"  # the first of this host is the stack's own

@@ -1,4 +1,4 @@
-"""Forks on a running fleet: a turn goes on from a step of another one (docs/how-to/fork-turns.md)."""
+"""Forks on a running fleet: a new turn continues from a step of another one (docs/how-to/fork-turns.md)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WRONG: list[Step] = [[LOOK, call("look", n=2), call("mystery_tool")], [call("put
 
 
 def fork(outsider: Outsider, turn: Json, from_step: int, *steps: Step, **options: object) -> Json:
-    """Fork a turn and wait for the end; with steps, its model says those, else what its origin's says."""
+    """Fork a turn and wait for its end; its model says ``steps``, or else what the origin's model says."""
     return outsider.end(forked(outsider, turn, from_step, *steps, **options)["id"])
 
 
 def forked(outsider: Outsider, turn: Json, from_step: int, *steps: Step, **options: object) -> Json:
-    """Fork a turn."""
+    """Fork a turn; returns the new turn."""
     script = {"metadata": {"script": add_script(outsider.directory, steps)}} if steps else {}
     body = {"from_step": from_step, **script, **options}
     answer = outsider.http.post(f"/v1/turns/{turn['id']}/fork", json=body)
@@ -32,12 +32,12 @@ def forked(outsider: Outsider, turn: Json, from_step: int, *steps: Step, **optio
 
 
 def told(outsider: Outsider, turn: Json, kind: str) -> list[Json]:
-    """What the turn's events of that type tell."""
+    """The data of the turn's events of that type."""
     return [event["data"] for event in outsider.events(turn["id"]) if event["type"] == kind]
 
 
 def test_fork_goes_on_from_a_step_and_runs_nothing_before_it_again(outsider: Outsider) -> None:
-    """It has its origin's messages of the steps before, and calls, events and costs of its own from there on."""
+    """A fork has its origin's messages before that step, and from there on its own calls, events and costs."""
     origin = outsider.run(*WRONG)
     before = outsider.turn(origin["id"])
     other = fork(outsider, origin, 1, "-", [call("look", n=3)], "right", system_prompt_override="Better.")
@@ -53,7 +53,7 @@ def test_fork_goes_on_from_a_step_and_runs_nothing_before_it_again(outsider: Out
 
 
 def test_fork_that_changes_nothing_asks_what_its_origin_asked(outsider: Outsider) -> None:
-    """To the last byte, so the provider's cache serves it; and what it forked from may be a fork."""
+    """Its requests equal the origin's to the last byte, so the provider's cache serves them; so do a fork's fork's."""
     outsider_session = outsider.run("hello")["session_id"]
     origin = outsider.run(*WRONG, session_id=outsider_session)
     asked = [data["render_hash"] for data in told(outsider, origin, "model.completed")]
@@ -66,7 +66,7 @@ def test_fork_that_changes_nothing_asks_what_its_origin_asked(outsider: Outsider
 
 @ONE
 def test_fork_from_the_start_may_say_other_words(outsider: Outsider) -> None:
-    """Step 0 is the turn from its user's words anew."""
+    """A fork from step 0 runs the turn anew, and may have another input and agent."""
     origin = outsider.run(*WRONG)
     other = fork(outsider, origin, 0, "right", input="go slowly", agent="modest")
     assert (other["input"], other["agent"], other["output_text"]) == ("go slowly", "modest", "right")
@@ -75,7 +75,7 @@ def test_fork_from_the_start_may_say_other_words(outsider: Outsider) -> None:
 
 @ONE
 def test_what_ran_before_counts_for_the_forks_calls(outsider: Outsider) -> None:
-    """A read that need not run twice, a tool that failed for good: as they would have been judged in the origin."""
+    """Calls are denied as duplicate or blocked because of calls before the fork, just as in the origin."""
     asks = [call("fetch", n=1), call("fail", how="final")]
     other = fork(outsider, outsider.run(asks, "done"), 1, "-", asks, "done")
     assert [each["content"].split(":")[1] for each in other["calls"]] == [" duplicate", " blocked"]
@@ -83,7 +83,7 @@ def test_what_ran_before_counts_for_the_forks_calls(outsider: Outsider) -> None:
 
 @pytest.mark.acceptance
 def test_call_in_doubt_is_asked_again_with_its_key(outsider: Outsider) -> None:
-    """Its tool may know by it whether it was done."""
+    """A fork that repeats a call in doubt uses its key, so that the tool can know whether it was done."""
     asks = [call("nap_write", s=3)]
     origin = outsider.run(asks, "done")
     assert origin["calls"][0]["content"].startswith("outcome_unknown")
@@ -95,7 +95,7 @@ def test_call_in_doubt_is_asked_again_with_its_key(outsider: Outsider) -> None:
 
 @ONE
 def test_fork_from_before_a_summary_is_sent_the_whole(outsider: Outsider) -> None:
-    """One from behind it begins with the summary, as its origin did."""
+    """A fork from a step before a summary is sent the whole history; one from a later step is sent the summary."""
     summary = aside("compaction", 2, "They looked.")
     origin = outsider.run(long(850), long(1_000), long(10), "one", summary, agent="thoughtful")
     for from_step, is_compacted in ((1, False), (3, True)):
@@ -106,7 +106,7 @@ def test_fork_from_before_a_summary_is_sent_the_whole(outsider: Outsider) -> Non
 
 @ONE
 def test_turn_that_used_its_steps_up_goes_on_with_more(outsider: Outsider) -> None:
-    """Behind the last step, if that asked for tools: the results are there, and nobody was asked what they mean."""
+    """A turn that ended with ``max_steps`` can be forked after its last step: no model has seen those results yet."""
     origin = outsider.run([LOOK], [LOOK], "done", budget={"max_steps": 1})
     assert origin["stop_reason"] == "max_steps"
     other = fork(outsider, origin, 1, budget={"max_steps": 2})
@@ -118,7 +118,7 @@ def test_turn_that_used_its_steps_up_goes_on_with_more(outsider: Outsider) -> No
 
 @ONE
 def test_turn_that_waits_for_a_person_is_forked_without_a_word_to_it(outsider: Outsider) -> None:
-    """What is complete does not change any more, so its turn need not be over; that goes on to wait."""
+    """A turn that still waits can be forked from its completed steps, and keeps waiting."""
     waits = parked(outsider, [LOOK], [call("ask_put", n=1)], "put")
     other = fork(outsider, waits, 1, "-", "not put")
     assert (other["output_text"], other["calls"]) == ("not put", [])
@@ -131,7 +131,7 @@ def test_turn_that_waits_for_a_person_is_forked_without_a_word_to_it(outsider: O
 
 
 def test_fork_reads_the_artifacts_of_its_origin(outsider: Outsider) -> None:
-    """Its messages name them; so may a fork of it, and no other session."""
+    """A fork can read the artifacts that its origin's messages name, and so can a fork of the fork."""
     made = outsider.run([call("blob", chars=12_001)], "made")
     artifact_id = made["calls"][0]["content"].partition(": ")[0]
     asks = [call("read_artifact", id=artifact_id, offset=11_999)]
@@ -143,7 +143,7 @@ def test_fork_reads_the_artifacts_of_its_origin(outsider: Outsider) -> None:
 
 @pytest.mark.acceptance
 def test_fork_ends_though_its_coordinator_is_killed(outsider: Outsider) -> None:
-    """Before its first word: the next one takes it up again."""
+    """If the coordinator is killed before the fork's first reply, the next one takes the fork up again."""
     origin = outsider.run(*WRONG)
     slow: Json = {"content": [{"type": "text", "text": "right"}], "latency_s": 4}
     turn_id = forked(outsider, origin, 1, "-", slow)["id"]

@@ -1,4 +1,4 @@
-"""Judges on a running stack: they score turns that are over, each once, whatever dies."""
+"""Judges on a running stack score turns that have ended, each once, whatever dies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERDICT = {
 
 
 def scores(outsider: Outsider, turn_id: str, timeout_s: float = 60.0) -> dict[str, Json]:
-    """What a turn's judges say, once all have spoken."""
+    """The scores of a turn, once all its judges have given theirs."""
 
     def spoken() -> list[Json] | None:
         answer = outsider.http.get(f"/v1/turns/{turn_id}/scores")
@@ -34,14 +34,14 @@ def scores(outsider: Outsider, turn_id: str, timeout_s: float = 60.0) -> dict[st
 
 @pytest.fixture(scope="module")
 def turns(outsider: Outsider) -> Posted:
-    """A turn that is judged; the model's judge finds its line by the turn's script."""
+    """A turn with judges; the judge that is a model finds its reply by the name of the turn's script."""
     judged = outsider.body(*LOOKS, "done", agent="judged")
     add_lines(outsider.directory, [{"script": f"{judged['metadata']['script']}/relevance", **VERDICT}])
     return Posted(outsider, {"judged": judged})
 
 
 def test_judges_score_a_turn_that_is_over(turns: Posted, outsider: Outsider) -> None:
-    """A function and a model, each once; the turn itself is as it ended."""
+    """A function and a model each score the turn once, and the turn stays as it ended."""
     turn = turns["judged"]
     found = scores(outsider, turn["id"])
     assert {name: (score["score"], score["reason"], score["error"]) for name, score in found.items()} == {
@@ -54,7 +54,7 @@ def test_judges_score_a_turn_that_is_over(turns: Posted, outsider: Outsider) -> 
 
 
 def test_scores_are_part_of_the_turn_if_asked_for(turns: Posted, outsider: Outsider) -> None:
-    """Over HTTP alone or beside the history, and on the command line."""
+    """``include=scores`` adds the scores, with or without the messages; ``turns show`` prints them."""
     turn_id = turns["judged"]["id"]
     listed = list(scores(outsider, turn_id).values())
     for include, keys in (("scores", {"scores"}), ("messages,scores", {"messages", "scores"})):
@@ -77,7 +77,7 @@ def test_scores_are_part_of_the_turn_if_asked_for(turns: Posted, outsider: Outsi
 
 
 def test_turn_tells_how_it_came_by_its_answer(turns: Posted, outsider: Outsider) -> None:
-    """In the turn and in its last event; one without judges has no scores."""
+    """The turn and its last event have a decision, with judges or without; a turn without judges has no scores."""
     turn = turns["judged"]
     assert turn["decision"] == "web_augmented"
     assert outsider.events(turn["id"])[-1]["data"]["decision"] == "web_augmented"
@@ -88,7 +88,7 @@ def test_turn_tells_how_it_came_by_its_answer(turns: Posted, outsider: Outsider)
 
 @pytest.mark.one_database("postgres")
 def test_judge_that_kills_its_worker_scores_once(turns: Posted, outsider: Outsider) -> None:
-    """The coordinator that judges is killed; another attempt writes the one score."""
+    """If a judge kills its coordinator, a second attempt gives the one score."""
     scores(outsider, turns["judged"]["id"])  # its judges may be at it in the same process
     turn = outsider.run("done", agent="mortally_judged")
     found = scores(outsider, turn["id"], 90.0)

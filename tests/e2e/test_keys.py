@@ -1,4 +1,4 @@
-"""Two tenants of one running stack, each with keys of its own, as the command line makes them."""
+"""Two tenants of one running stack, with keys made on the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def command(outsider: Outsider) -> Command:
-    """Runs the command line beside the stack; it knows the stack's home, and no key unless it is given one."""
+    """Runs the command line for the stack's home, without a key unless the test gives one."""
     home = {"HARNESS_HOME": str(outsider.stack.home)}
 
     def run(*arguments: str, code: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
@@ -51,13 +51,13 @@ def command(outsider: Outsider) -> Command:
 
 @pytest.fixture
 def key_of(command: Command) -> Callable[[str], str]:
-    """Makes a key of a tenant."""
+    """Makes a key for a tenant."""
     return lambda tenant: command("keys", "create", "--tenant", tenant, "--name", "test").stdout.strip()
 
 
 @pytest.fixture
 def tenant_of(outsider: Outsider, key_of: Callable[[str], str]) -> Generator[Callable[[str], Outsider]]:
-    """Clients of the stack with a key of the tenant."""
+    """Makes a client with a key of the tenant."""
     made: list[Outsider] = []
 
     def make(tenant: str) -> Outsider:
@@ -80,7 +80,7 @@ def openai_of(tenant: Outsider) -> OpenAI:
 def test_tenants_of_one_stack_see_nothing_of_each_other(
     outsider: Outsider, tenant_of: Callable[[str], Outsider]
 ) -> None:
-    """Real workers work for both; each has all of its own, and of the other's it is told what it is told of nothing."""
+    """Workers work for both; about the other's turns, each is told what it is told about ids that do not exist."""
     acme, other = tenant_of("acme"), tenant_of("other")
     turn = acme.run(
         [call("context"), call("touch", keys=[LONG])],
@@ -120,7 +120,7 @@ def same(stranger: Outsider, method: str, path: str, theirs: str, never: str, bo
 
 
 def test_openai_client_with_a_key_is_its_tenant(tenant_of: Callable[[str], Outsider]) -> None:
-    """Conversations, streams and cancels are the tenant's; another's response does not exist for it."""
+    """Conversations, streams and cancels belong to the key's tenant; other tenants' responses do not exist for it."""
     acme, other = tenant_of("acme"), tenant_of("other")
     says = {"script": add_script(acme.directory, ["Hello Ada."])}
     asked: Any = [{"role": "user", "content": "I am Ada."}]
@@ -151,7 +151,7 @@ def test_openai_client_with_a_key_is_its_tenant(tenant_of: Callable[[str], Outsi
 def test_client_at_work_is_refused_once_its_key_is_revoked(
     command: Command, tenant_of: Callable[[str], Outsider]
 ) -> None:
-    """The next request is refused, as one that is not tried again; what was posted before goes on to its end."""
+    """The next request is refused in a way that is not retried; turns posted before run to their end."""
     revoked, kept = tenant_of("working"), tenant_of("working")
     posted: list[str] = []
     some = Event()
@@ -188,7 +188,7 @@ def test_command_line_is_the_tenant_of_its_key(
     tenant_of: Callable[[str], Outsider],
     tmp_path: Path,
 ) -> None:
-    """It lists, asks and shows what the key's tenant may; a wrong key is told with what to set, and never shown."""
+    """Commands reach what the key's tenant may see; a wrong key is explained, but never shown."""
     commander = tenant_of("commander")
     key = key_of("commander")
     script = add_script(outsider.directory, ["I see."])
@@ -212,7 +212,7 @@ def test_command_line_is_the_tenant_of_its_key(
 
 
 def test_doctor_says_whether_the_gateway_takes_the_key(command: Command, key_of: Callable[[str], str]) -> None:
-    """And how to mend it; without a key it says nothing of keys."""
+    """``harness doctor`` says whether the gateway accepts the key; without a key it says nothing about keys."""
 
     def gateway(code: int, **env: str) -> list[tuple[str, str]]:
         checks = json.loads(command("doctor", "--json", code=code, **env).stdout)["checks"]
@@ -225,7 +225,7 @@ def test_doctor_says_whether_the_gateway_takes_the_key(command: Command, key_of:
 
 
 def test_key_is_kept_and_logged_nowhere(outsider: Outsider, tenant_of: Callable[[str], Outsider]) -> None:
-    """Whatever a turn leaves behind, its key is not in it."""
+    """No file that the stack writes while a turn runs contains the key."""
     acme = tenant_of("acme")
     acme.run([call("look", n=1)], "done")
     secret = acme.http.headers["Authorization"].removeprefix("Bearer hk_").encode()

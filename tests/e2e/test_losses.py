@@ -1,6 +1,6 @@
-"""What is killed, lost or forged does no harm: every turn ends, each call has one result.
+"""Processes that are killed and messages that are lost or forged do no harm: every turn ends, each call has one result.
 
-That each body is entered at most once an attempt and each effect happens at most once is held against every turn.
+Every turn is also checked for entering each body at most once an attempt, and for having each effect at most once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LONG_HANG_S = 13.0
 
 
 def ended(outsider: Outsider, ids: Sequence[str]) -> list[Json]:
-    """The turns, each over with the model's last word."""
+    """The turns, which must all have completed with the model's last text."""
     turns = [outsider.end(turn_id) for turn_id in ids]
     assert {turn["output_text"] for turn in turns} == {"done"}
     assert {turn["status"] for turn in turns} == {"completed"}
@@ -45,13 +45,13 @@ def ended(outsider: Outsider, ids: Sequence[str]) -> list[Json]:
 
 
 def doubts(turns: Sequence[Json]) -> list[Json]:
-    """The calls that ended without a result."""
+    """The calls that ended without their tool's result."""
     return [each for turn in turns for each in turn["calls"] if each["outcome"] != "ToolExecutionResult"]
 
 
 @pytest.mark.one_database("postgres")
 def test_killed_tool_processes_lose_no_turn(outsider: Outsider) -> None:
-    """Tool processes killed at random, again and again: reads run again, twice at most, writes never."""
+    """Ten tool processes are killed at random: reads run again, at most twice; writes never run again."""
     ids = [outsider.post(*LOAD) for _ in range(TURNS)]
     chance = random.Random(7)  # noqa: S311 - which process dies is no secret
     killed: set[int] = set()
@@ -73,7 +73,7 @@ def test_killed_tool_processes_lose_no_turn(outsider: Outsider) -> None:
 
 
 def test_killed_workers_lose_no_turn(outsider: Outsider) -> None:
-    """Whole workers killed in the midst of it, first of tools, then of turns: it goes on when others are there."""
+    """The tool worker, and later the coordinator, is killed while turns run and started again: all turns complete."""
     ids = [outsider.post(*LOAD) for _ in range(TURNS // 2)]
     outsider.await_entry(ids[1], "0.0")
     killed = {"tools": kill(outsider, "tools")}
@@ -86,7 +86,7 @@ def test_killed_workers_lose_no_turn(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_safe_write_whose_worker_is_killed_runs_again(outsider: Outsider) -> None:
-    """Also if its time is over before the loss can be seen: the worker beat for it no longer, long before."""
+    """Even if the loss is noticed only after its deadline: its worker's heartbeats had ended long before that."""
     pid = role_pid(outsider.stack.home, "tools")
     turn = outsider.run([call("end_worker_once")], "done")
     assert contents(turn) == ["attempt 2"]
@@ -94,7 +94,7 @@ def test_safe_write_whose_worker_is_killed_runs_again(outsider: Outsider) -> Non
 
 
 def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
-    """Everything in Redis is gone at once, messages, gates and joins: SQL is the only truth."""
+    """Messages, gates and chords vanish at once; since SQL is the only truth, each call still gets its result."""
     ids = [outsider.post(*LOAD) for _ in range(TURNS // 2)]
     outsider.await_entry(ids[1], "0.0")
     with Redis.from_url(outsider.stack.redis_url) as redis:  # pyright: ignore[reportUnknownMemberType]
@@ -104,7 +104,7 @@ def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_redis_that_hangs_costs_no_running_write(outsider: Outsider) -> None:
-    """It stands still for two leases: the journal, which does not, is still told that the write is alive."""
+    """While Redis hangs for two leases, heartbeats to the database keep a running write alive."""
     turn_id = outsider.post([call("hold_write", who="me", s=LONG_HANG_S + 1.5)], [call("look", n=2)], "done")
     outsider.await_entry(turn_id, "0.0")
     redis = psutil.Process(role_pid(outsider.stack.home, "redis"))
@@ -118,7 +118,7 @@ def test_redis_that_hangs_costs_no_running_write(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_redis_that_refuses_ends_no_worker_and_costs_no_running_write(outsider: Outsider) -> None:
-    """As one does while its replicas change places: nobody ends over it, and the call is still said to be alive."""
+    """Redis refuses all writes for a while, as in a failover: no worker ends, and the write keeps its lease."""
     turn_id = outsider.post([call("put", n=1, s=9.0)], [call("look", n=2)], "done")
     workers = {role: role_pid(outsider.stack.home, role) for role in ("coordinator", "tools")}
     outsider.await_entry(turn_id, "0.0")
@@ -134,7 +134,7 @@ def test_redis_that_refuses_ends_no_worker_and_costs_no_running_write(outsider: 
 
 @pytest.mark.one_database("postgres")
 def test_redis_that_dies_ends_no_worker_and_costs_no_running_write(outsider: Outsider) -> None:
-    """Whoever has work under way connects to the next one, and goes on."""
+    """The workers connect to the next Redis, and what is under way continues."""
     turn_id = outsider.post([call("put", n=1, s=4.0)], [call("look", n=2)], "done")
     workers = {role: role_pid(outsider.stack.home, role) for role in ("coordinator", "tools")}
     outsider.await_entry(turn_id, "0.0")
@@ -145,7 +145,7 @@ def test_redis_that_dies_ends_no_worker_and_costs_no_running_write(outsider: Out
 
 
 def test_turn_whose_wake_up_is_lost_ends(outsider: Outsider) -> None:
-    """A wake-up that nobody gets: the turn is found by whoever looks."""
+    """A turn whose wake-up message was lost is found by the reconciler."""
     pid = kill(outsider, "coordinator")
     turn_id = outsider.post([call("put", n=1)], "done")
     wait_until(lambda: outsider.lose_messages("turns.interactive"), "the wake-up to arrive and be lost")
@@ -154,7 +154,7 @@ def test_turn_whose_wake_up_is_lost_ends(outsider: Outsider) -> None:
 
 
 def test_forged_and_repeated_messages_do_no_harm(outsider: Outsider) -> None:
-    """Wake-ups twice, for unknown turns or without one, and broken tool messages: logged, and that is all."""
+    """Repeated wake-ups, wake-ups without a known turn, and broken tool messages change nothing and stop nobody."""
     with Celery("stranger", broker=outsider.broker_url, set_as_current=False) as stranger:
         stranger.conf.update(broker_transport_options=dict(BROKER_TRANSPORT_OPTIONS), task_ignore_result=True)
         turn_id = outsider.post([call("look", n=1, s=0.3), call("look", n=2)], [call("put", n=3)], "done")
@@ -191,7 +191,7 @@ HEADERS: list[dict[str, Any]] = [
 
 
 def test_garbage_in_a_queue_stops_nobody(outsider: Outsider) -> None:
-    """What is no message, no task, not JSON, or of another content type is dropped, and its worker goes on."""
+    """Whatever is no message, no task, not JSON or of another content type is dropped, and the worker continues."""
     home = outsider.stack.home
     before = [role_pid(home, role) for role in ("tools", "coordinator")]
     with Connection(outsider.broker_url) as broker, broker.Producer() as producer:
@@ -211,7 +211,7 @@ NO_QUEUES: tuple[Any, ...] = (5, [1], [[1]], {"a": 1})
 
 
 def test_garbage_on_the_control_channel_stops_nobody(outsider: Outsider) -> None:
-    """What is no command, or names what is no queue, is dropped, and the workers obey the next one."""
+    """Messages that are no commands, or name no queue, are dropped; the workers obey the next real command."""
     home = outsider.stack.home
     before = [role_pid(home, role) for role in ("tools", "coordinator")]
     with Celery("stranger", broker=outsider.broker_url, set_as_current=False) as stranger:
@@ -232,7 +232,7 @@ STAMPS: list[Json] = [{"stamped_headers": 5}, {"stamped_headers": [[]]}, {"stamp
 
 @pytest.mark.parametrize("headers", STAMPS)
 def test_stamps_that_celery_cannot_read_take_no_process(outsider: Outsider, headers: Json) -> None:
-    """More such messages than there are processes: each is dropped before it takes the place of a call."""
+    """More such messages than pool processes are sent: each is dropped before it occupies a process."""
     with Connection(outsider.broker_url) as broker, broker.Producer() as producer:
         for _ in range(8):
             task = {"task": "tool.look", "id": uuid.uuid4().hex, "timelimit": [None, None], **headers}
@@ -241,7 +241,7 @@ def test_stamps_that_celery_cannot_read_take_no_process(outsider: Outsider, head
 
 
 def test_message_for_later_is_dropped(outsider: Outsider) -> None:
-    """The worker would keep it, and be given it again and again for as long."""
+    """A message with a countdown is dropped: the worker would keep it, and Redis would redeliver it meanwhile."""
     with Celery("stranger", broker=outsider.broker_url, set_as_current=False) as stranger:
         stranger.conf.update(broker_transport_options=dict(BROKER_TRANSPORT_OPTIONS), task_ignore_result=True)
         stranger.send_task("turn.advance", args=["x"], queue="turns.interactive", countdown=3_600)
@@ -256,7 +256,7 @@ def _said_by_both(answers: Mapping[str, Any] | None) -> Mapping[str, Any] | None
 
 
 def test_message_of_a_finished_turn_changes_nothing(outsider: Outsider) -> None:
-    """Wake-ups and calls of a turn that is over are dropped."""
+    """Wake-ups and calls of a turn that has ended are dropped."""
     turn = outsider.run([call("look", n=1)], [call("put", n=2)], "done")
     events = outsider.events(turn["id"])
     with Celery("stranger", broker=outsider.broker_url, set_as_current=False) as stranger:

@@ -1,4 +1,4 @@
-"""Tools of an MCP server in a real fleet: kept beside other tools, and killed at any moment."""
+"""Tools of an MCP server in a real fleet: the server is kept for several calls, and may be killed at any moment."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Generator[Outsider]:
 
 @pytest.fixture
 def notes(fleet: Outsider) -> Notes:
-    """What the server's tools wrote down; nothing yet."""
+    """The lines that the server's tools have written, if any."""
     notes = Notes(notes_file(fleet.directory))
     notes.clear()
     return notes
 
 
 def side(tool: str, **arguments: object) -> tuple[str, Mapping[str, Any]]:
-    """A call of the server's tool."""
+    """A call of a tool of the server."""
     return call(f"side__{tool}", **arguments)
 
 
 def process_of(fleet: Outsider) -> int:
-    """Which process serves now."""
+    """The pid of the server that runs now."""
     return json.loads(contents(fleet.run([side("process")], "done"))[0])["pid"]
 
 
 def tool_process(server: int) -> int:
-    """Whose child it is: behind its guard, a process of the pool."""
+    """The pool process that the server belongs to; a guard process stands between the two."""
     guard = psutil.Process(server).parent()
     assert guard is not None
     return guard.ppid()
 
 
 def killed(fleet: Outsider, notes: Notes, event: str, *tools: tuple[str, Any], pool: bool = False) -> Json:
-    """A turn in whose first call the server is killed, or the process that called it."""
+    """A turn during whose first call the server is killed, or the process that called it."""
     turn_id = fleet.post(list(tools), "done")
     pid = notes.wait(event)["pid"]
     os.kill(tool_process(pid) if pool else pid, signal.SIGKILL)
@@ -78,7 +78,7 @@ def killed(fleet: Outsider, notes: Notes, event: str, *tools: tuple[str, Any], p
 
 
 def test_server_is_kept_beside_other_tools(fleet: Outsider) -> None:
-    """Calls share it; the deadline of another tool of its process, which ends what that tool started, spares it."""
+    """Several calls share a server; another tool's deadline in its process ends what that tool started, but not it."""
     before = process_of(fleet)
     turn = fleet.run([side("add", a=1, b=2), side("add", a=3, b=4), call("nap"), side("write", text="x")], "done")
     assert contents(turn) == ["3", "7", "timeout: nap did not finish within 0.5 s", "wrote x"]
@@ -86,13 +86,13 @@ def test_server_is_kept_beside_other_tools(fleet: Outsider) -> None:
 
 
 def test_read_whose_server_is_killed_is_asked_again_unseen(fleet: Outsider, notes: Notes) -> None:
-    """In the same attempt, of another server."""
+    """The read is repeated within the same attempt, by a new server."""
     turn = killed(fleet, notes, "lingers", side("linger", s=0.5))
     assert [(each["content"], each["attempt"]) for each in turn["calls"]] == [("lingered", 1)]
 
 
 def test_write_whose_server_is_killed_is_in_doubt(fleet: Outsider, notes: Notes) -> None:
-    """It is asked once, and what comes after it never is."""
+    """The write is asked for once, and no later call of the plan runs."""
     turn = killed(fleet, notes, "hangs", side("hang"), side("write", text="x"))
     doubt, other = contents(turn)
     assert doubt.startswith("outcome_unknown: side__hang started, and side did not answer: Connection closed; ")
@@ -101,20 +101,20 @@ def test_write_whose_server_is_killed_is_in_doubt(fleet: Outsider, notes: Notes)
 
 
 def test_read_whose_process_is_killed_is_run_again(fleet: Outsider, notes: Notes) -> None:
-    """As another attempt, and nothing is left of the first one's server."""
+    """The read runs again as a second attempt, and nothing is left of the first attempt's server."""
     turn = killed(fleet, notes, "lingers", side("linger", s=0.5), pool=True)
     assert [(each["content"], each["attempt"]) for each in turn["calls"]] == [("lingered", 2)]
 
 
 def test_write_whose_process_is_killed_is_in_doubt(fleet: Outsider, notes: Notes) -> None:
-    """Nothing is left of its server, which hears of nothing."""
+    """Nothing is left of its server, and no other server is asked to do it."""
     turn = killed(fleet, notes, "hangs", side("hang"), pool=True)
     assert contents(turn)[0].startswith("outcome_unknown: ")
     assert len(notes.of("hangs")) == 1
 
 
 def test_calls_past_their_time_end_and_their_server_is_replaced(fleet: Outsider, notes: Notes) -> None:
-    """A read is a timeout, a write is in doubt; the server that could hear it was told."""
+    """A read is a timeout, a write is in doubt; a server that could listen was told of the cancel."""
     turn = fleet.run([side("linger", s=40)], [side("hang")], [side("add", a=1, b=1)], "done")
     (timeout,), (doubt,), (added,) = (contents(turn, step) for step in range(3))
     assert timeout == "timeout: side__linger did not finish within 10 s"
@@ -126,7 +126,7 @@ def test_calls_past_their_time_end_and_their_server_is_replaced(fleet: Outsider,
 
 
 def test_cancel_reaches_the_server(fleet: Outsider, notes: Notes) -> None:
-    """The turn ends at once, the process that called lives on, and the server hears of it."""
+    """The turn ends at once, the calling process lives on, and the server is told of the cancel."""
     turn_id = fleet.post([side("linger", s=40)], "never said")
     caller = tool_process(notes.wait("lingers")["pid"])
     assert fleet.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202

@@ -38,18 +38,18 @@ LOOKS_FIRST: Final[Json] = {
 
 @pytest.fixture
 def client(outsider: Outsider) -> Generator[OpenAI]:
-    """The client as its users have it, retries and all; the key is anything."""
+    """The client as its users make it, with its own retries; any text serves as the key."""
     with OpenAI(base_url=f"{outsider.stack.gateway_url}/v1", api_key="anything") as client:
         yield client
 
 
 def says(outsider: Outsider, *steps: Step) -> dict[str, str]:
-    """The metadata that have a model say ``steps``."""
+    """The metadata that make a model say ``steps``."""
     return {"script": add_script(outsider.directory, steps)}
 
 
 def ended(client: OpenAI, response_id: str) -> Response:
-    """The response once it is over."""
+    """The response, once it is final."""
 
     def over() -> Response | None:
         response = client.responses.retrieve(response_id)
@@ -59,7 +59,7 @@ def ended(client: OpenAI, response_id: str) -> Response:
 
 
 def test_agents_are_models(client: OpenAI) -> None:
-    """They are listed by name and read one by one; an unknown one is not found."""
+    """The agents are listed as models and can be read one by one; an unknown one is not found."""
     models = {model.id: model for model in client.models.list()}
     assert {"worker", "orderly"} <= set(models)
     assert client.models.retrieve("worker") == models["worker"]
@@ -72,7 +72,7 @@ def test_agents_are_models(client: OpenAI) -> None:
 
 
 def test_completion_is_the_turns_answer(client: OpenAI, outsider: Outsider) -> None:
-    """The last message is the turn's input, its tools run, and what it used is told as OpenAI counts."""
+    """The last message is the turn's input, its tools run, and its usage is reported in OpenAI's terms."""
     metadata = says(outsider, LOOKS_FIRST, SPOKEN)
     completion = client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata)
     (choice,) = completion.choices
@@ -85,7 +85,7 @@ def test_completion_is_the_turns_answer(client: OpenAI, outsider: Outsider) -> N
 
 
 def test_completion_reads_the_conversation_so_far(client: OpenAI, outsider: Outsider) -> None:
-    """The model is sent its transcript, before the user's message, under the client's system message."""
+    """The model is sent the client's system message, then the transcript, then the user's message."""
     messages: Any = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "I am Ada."},
@@ -103,7 +103,7 @@ def test_completion_reads_the_conversation_so_far(client: OpenAI, outsider: Outs
 
 
 def test_completion_is_streamed_as_it_is_said(client: OpenAI, outsider: Outsider) -> None:
-    """What is said before calls comes too; the usage comes last, if it was asked for."""
+    """The stream also has text said before tool calls; its last chunk has the usage, if that was asked for."""
     metadata = says(outsider, LOOKS_FIRST, SPOKEN)
     chunks = list(
         client.chat.completions.create(
@@ -121,7 +121,7 @@ def test_completion_is_streamed_as_it_is_said(client: OpenAI, outsider: Outsider
 
 
 def test_completion_that_is_cut_short_says_so(client: OpenAI, outsider: Outsider) -> None:
-    """Each way to end has its word; the reply that was refused has what was said."""
+    """Each way to end early has its own ``finish_reason``; a refusal comes with the text said before it."""
     for stop_reason, told in (("max_tokens", "length"), ("refusal", "content_filter")):
         cut = {"content": [{"type": "text", "text": "No"}], "stop_reason": stop_reason}
         completion = client.chat.completions.create(model="worker", messages=ASKED, metadata=says(outsider, cut))
@@ -130,7 +130,7 @@ def test_completion_that_is_cut_short_says_so(client: OpenAI, outsider: Outsider
 
 
 def test_completion_that_fails_is_the_clients_error(client: OpenAI, outsider: Outsider) -> None:
-    """Streamed or not, with the turn's own code; the turn ran once, whatever the client does by itself."""
+    """Streamed or not, the client raises the turn's error, and its retries make no second turn."""
     before = {turn["id"] for turn in listed(outsider)}
     metadata = says(outsider, {"content": [], "error": "overloaded"})
     with pytest.raises(openai.InternalServerError, match="failed: model_error: overloaded"):
@@ -149,7 +149,7 @@ def listed(outsider: Outsider) -> list[Json]:
 
 
 def test_response_tells_calls_and_answer(client: OpenAI, outsider: Outsider) -> None:
-    """Each call with what came of it, then the answer; read again it is the same."""
+    """A response has each call with its result, then the answer; read again later, it is the same."""
     response = client.responses.create(
         model="worker", input="Where is it?", metadata=says(outsider, LOOKS_FIRST, SPOKEN)
     )
@@ -165,7 +165,7 @@ def test_response_tells_calls_and_answer(client: OpenAI, outsider: Outsider) -> 
 
 
 def test_response_is_streamed_as_it_happens(client: OpenAI, outsider: Outsider) -> None:
-    """The client's own stream takes every event; the answer comes piece by piece, and whole."""
+    """The client's own stream parses every event; the answer comes in pieces and then whole."""
     metadata = says(outsider, LOOKS_FIRST, SPOKEN)
     with client.responses.stream(model="worker", input="Where is it?", metadata=metadata) as stream:
         events = list(stream)
@@ -204,7 +204,7 @@ def test_conversation_goes_on(client: OpenAI, outsider: Outsider) -> None:
 
 
 def test_background_response_is_read_later_or_cancelled(client: OpenAI, outsider: Outsider) -> None:
-    """It is answered at once."""
+    """It is answered at once, before the turn has ended."""
     slow = says(outsider, [call("look", n=1, s=1.0)], "done")
     response = client.responses.create(model="worker", input="go", metadata=slow, background=True)
     assert response.status in ("queued", "in_progress")
@@ -217,7 +217,7 @@ def test_background_response_is_read_later_or_cancelled(client: OpenAI, outsider
 
 
 def test_response_that_fails_or_is_cut_short_says_so(client: OpenAI, outsider: Outsider) -> None:
-    """It is answered like any other."""
+    """Its status and its details say why, in an answer with status 200."""
     failing = says(outsider, {"content": [], "error": "overloaded"})
     failed = client.responses.create(model="worker", input="go", metadata=failing)
     assert (failed.status, failed.output_text) == ("failed", "")
@@ -233,7 +233,7 @@ def test_response_that_fails_or_is_cut_short_says_so(client: OpenAI, outsider: O
 
 
 def test_turn_that_needs_approval_does_not_keep_anybody_waiting(client: OpenAI, outsider: Outsider) -> None:
-    """Each way to ask is told where to answer; the answer given, the response is completed."""
+    """Every kind of request is answered with where to approve; once approved, the response completes."""
     metadata = says(outsider, [call("ask_put", n=1)], "done")
     with pytest.raises(openai.ConflictError, match="ask_put") as refused:
         client.chat.completions.create(model="worker", messages=ASKED, metadata=metadata)
@@ -257,7 +257,7 @@ def test_turn_that_needs_approval_does_not_keep_anybody_waiting(client: OpenAI, 
 
 
 def test_async_client_does_the_same(outsider: Outsider) -> None:
-    """Several at once, streamed and not."""
+    """Several requests at once, streamed and not."""
     metadata = says(outsider, SPOKEN)
 
     async def ask() -> tuple[str | None, str, str]:
@@ -274,7 +274,7 @@ def test_async_client_does_the_same(outsider: Outsider) -> None:
 
 
 def test_key_is_logged_nowhere(outsider: Outsider) -> None:
-    """Whatever the client sends as its key."""
+    """Whatever the client sends as its key is in no log."""
     with OpenAI(base_url=f"{outsider.stack.gateway_url}/v1", api_key="sk-secret-of-mine") as client:
         client.models.list()
     logs = [*(outsider.directory / "home" / "logs").iterdir()]

@@ -1,4 +1,4 @@
-"""Tools that misbehave: each ends in its own outcome, one result each, and the turn goes on."""
+"""Tools that misbehave: each call ends in its own outcome with one result, and the turn continues."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ HOOKED: list[Step] = [[LOOK, call("put", n=13), call("put", n=3)], [call("look",
 
 @pytest.fixture(scope="module")
 def turns(outsider: Outsider) -> Posted:
-    """Every case, posted at once; each ends with the model's last word if the turn goes on."""
+    """Every case, all posted at once; each ends with the model's last text if the turn continues after the fault."""
     return Posted(outsider, {name: outsider.body(*steps, "done") for name, steps in CASES.items()})
 
 
 @pytest.fixture(scope="module")
 def hooked(outsider: Outsider) -> Posted:
-    """A turn of an agent with hooks, some of which raise."""
+    """A turn of an agent with hooks, some of which raise errors."""
     return Posted(outsider, {"hooked": outsider.body(*HOOKED, "done", agent="hooked")})
 
 
@@ -84,7 +84,7 @@ def only(turn: Json, call_id: str) -> Json:
 
 
 def outcomes(turn: Json, step: int = 0) -> list[str]:
-    """The outcome of each call of a step, without its common part."""
+    """The outcome of each call of a step, without the prefix ``Tool``."""
     return [each["outcome"].removeprefix("Tool") for each in turn["calls"] if each["step"] == step]
 
 
@@ -98,7 +98,7 @@ def runs(pid: int) -> bool:
 
 @pytest.mark.parametrize("name", CASES)
 def test_turn_goes_on_after_a_fault(turns: Posted, name: str) -> None:
-    """Whatever a tool does, the model has the last word; the rules for every turn hold."""
+    """Whatever a tool does, the turn completes with the model's last text and keeps the rules for every turn."""
     turn = turns[name]
     assert (turn["status"], turn["stop_reason"], turn["output_text"]) == ("completed", "end_turn", "done")
 
@@ -112,7 +112,7 @@ def test_read_past_its_deadline_is_a_timeout(turns: Posted, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["nap_write", "swallow_write"])
 def test_write_past_its_deadline_is_in_doubt(turns: Posted, name: str) -> None:
-    """A started write past its deadline is a doubt, never a timeout, and the rest of the message never runs."""
+    """A started write past its deadline is in doubt, never a timeout, and the rest of its message never runs."""
     doubt, *rest = contents(turns[name])
     assert doubt.startswith("outcome_unknown: ")
     assert all(content.startswith("denied: not_run: ") for content in rest)
@@ -120,12 +120,12 @@ def test_write_past_its_deadline_is_in_doubt(turns: Posted, name: str) -> None:
 
 
 def test_message_after_a_doubt_runs(turns: Posted) -> None:
-    """A doubt stops its own message only."""
+    """A doubt stops only the later calls of its own message."""
     assert contents(turns["nap_write"], 1) == ['{"n":1}', "put 1"]
 
 
 def test_unserialisable_values_are_named(turns: Posted) -> None:
-    """What JSON cannot hold, or cannot be read, is a failure that names type and place."""
+    """A result that JSON cannot hold is a failure that names its type and its place."""
     said = contents(turns["weird"]) + contents(turns["weirder"])
     kinds = ["object at $.a[1]", "float at $", "float at $[0]", "bytes at $", "list at $[0]", "generator at $"]
     kinds += ["lock at $", "type at $", "function at $", "Rows at $.rows"]
@@ -134,12 +134,12 @@ def test_unserialisable_values_are_named(turns: Posted) -> None:
 
 
 def test_text_that_cannot_be_kept_is_replaced(turns: Posted) -> None:
-    """NUL and lone surrogates become U+FFFD."""
+    """NUL and lone surrogates in a tool's output become U+FFFD."""
     assert contents(turns["odd_text"]) == ['{"a\ufffdb":"c\ufffdd"}']
 
 
 def test_exceptions_are_named_with_their_message(turns: Posted) -> None:
-    """An exception is ``TypeName: message``, whatever it is, without paths."""
+    """Any exception is a failure with the text ``TypeName: message``, without paths."""
     value, path, leave, leave_zero, interrupt, recursion = contents(turns["errors"])
     assert value == "ValueError: no such order"
     assert path.startswith("FileNotFoundError: ")
@@ -151,7 +151,7 @@ def test_exceptions_are_named_with_their_message(turns: Posted) -> None:
 
 
 def test_odd_exceptions_are_told_too(turns: Posted) -> None:
-    """Long, silent, grouped and unusual ones: each is one short line."""
+    """Exceptions with long, empty or unusual messages, and groups of them, are one short line each."""
     memory, long, mute, group, generator = contents(turns["more_errors"])
     assert memory.startswith("MemoryError: ")
     assert len(long) == 2_000
@@ -161,7 +161,7 @@ def test_odd_exceptions_are_told_too(turns: Posted) -> None:
 
 
 def test_tool_says_itself_what_failed(turns: Posted) -> None:
-    """A ToolError is its message; a dict with an error is a failure; null is none, and a string never is."""
+    """A ``ToolError`` is its message; a dict with a non-null ``error`` is a failure; a returned string never is."""
     assert contents(turns["said"]) == [
         "the shop is closed",
         '{"error":"out of stock","left":0}',
@@ -172,18 +172,18 @@ def test_tool_says_itself_what_failed(turns: Posted) -> None:
 
 
 def test_failed_write_does_not_stop_later_ones(turns: Posted) -> None:
-    """A write that raised is known to have failed: those after it run."""
+    """A write that raised has failed without doubt, so the calls after it run."""
     assert outcomes(turns["write_errors"]) == ["Failure"] * 3
     assert contents(turns["write_errors"], 1) == ["put 1"]
 
 
 def test_final_tool_error_is_its_message(turns: Posted) -> None:
-    """An error that forbids another try reads like any other."""
+    """An error that forbids another try has the same form as any other."""
     assert contents(turns["final"]) == ["never again", '{"n":1}']
 
 
 def test_long_output_is_stored_aside(turns: Posted, outsider: Outsider) -> None:
-    """12,000 characters stay inline; one more is a reference with 200 characters of it; the bytes are kept."""
+    """12,000 characters stay inline; one more becomes an artifact, shown by its id and 200 characters of it."""
     inline, over, huge = turns["blobs"]["calls"]
     assert (inline["outcome"], inline["content"]) == ("ToolExecutionResult", "x" * 12_000)
     for each, size in ((over, 12_001), (huge, 1_000_000)):
@@ -197,7 +197,7 @@ def test_long_output_is_stored_aside(turns: Posted, outsider: Outsider) -> None:
 
 @pytest.mark.parametrize("name", ["die", "leave"])
 def test_read_that_ends_its_process_each_time_is_lost(turns: Posted, outsider: Outsider, name: str) -> None:
-    """It is run three times, then given up."""
+    """The read runs three times and is then given up."""
     lost = only(turns[name], "0.0")
     assert lost["outcome"] == "ToolFailure"
     assert lost["content"].startswith("worker_lost: ")
@@ -206,12 +206,12 @@ def test_read_that_ends_its_process_each_time_is_lost(turns: Posted, outsider: O
 
 
 def test_calls_beside_a_lost_read_are_unharmed(turns: Posted) -> None:
-    """Another call of its wave has its own result."""
+    """Another call of the same wave has its own result."""
     assert contents(turns["die"])[1] == '{"n":1}'
 
 
 def test_read_that_ends_its_process_once_is_run_again(turns: Posted) -> None:
-    """A later attempt's result stands; slow machines may take one for dead that is not."""
+    """The result of a later attempt stands; on a slow machine a live attempt may count as lost, too."""
     again = only(turns["die_once"], "0.0")
     assert again["attempt"] in (2, 3)
     assert again["content"] == f"attempt {again['attempt']}"
@@ -219,7 +219,7 @@ def test_read_that_ends_its_process_once_is_run_again(turns: Posted) -> None:
 
 @pytest.mark.parametrize("name", ["die_write", "leave_write"])
 def test_write_that_ends_its_process_is_in_doubt(turns: Posted, outsider: Outsider, name: str) -> None:
-    """It is never run again; what came before stands, what comes after in its message never runs."""
+    """The write never runs again; calls before it keep their results, calls after it in its message never run."""
     calls = [each for each in turns[name]["calls"] if each["step"] == 0]
     place = 1 if name == "die_write" else 0
     assert calls[place]["content"].startswith("outcome_unknown: ")
@@ -229,7 +229,7 @@ def test_write_that_ends_its_process_is_in_doubt(turns: Posted, outsider: Outsid
 
 
 def test_retry_safe_write_that_ends_its_process_each_time_is_lost(turns: Posted, outsider: Outsider) -> None:
-    """It is run three times with one key, then given up; the rest of its message never runs, the next message does."""
+    """The write runs three times under one key; then the rest of its message is not run, but the next message is."""
     lost, *rest = [each for each in turns["die_safe"]["calls"] if each["step"] == 0]
     assert lost["content"].startswith("worker_lost: ")
     assert (lost["outcome"], lost["attempt"]) == ("ToolFailure", 3)
@@ -241,12 +241,12 @@ def test_retry_safe_write_that_ends_its_process_each_time_is_lost(turns: Posted,
 
 
 def test_retry_safe_write_that_ends_its_process_once_is_run_again(turns: Posted) -> None:
-    """The second attempt's result stands, and the chain goes on."""
+    """The second attempt's result stands, and the calls after it run."""
     assert contents(turns["die_safe_once"]) == ["attempt 2", "put 1"]
 
 
 def test_tool_may_start_processes_of_python(turns: Posted) -> None:
-    """With a pool or an executor, in each way that ``multiprocessing`` has of starting them."""
+    """Pools and executors work in a tool, with each start method of ``multiprocessing``."""
     assert contents(turns["crunch"]) == ["[1,2,3]"] * 3
 
 
@@ -258,7 +258,7 @@ def test_tool_may_print_as_a_script_does(turns: Posted, outsider: Outsider) -> N
 
 
 def test_child_that_a_tool_forks_never_acts_as_the_tool(turns: Posted) -> None:
-    """However it leaves the body, it just ends: the call's result is that of the process it runs in."""
+    """Whatever way the child leaves the body, it ends; the call's result is what the parent returns."""
     parents = ["parent of 0", "parent of 1", "parent of 0"]
     assert contents(turns["split"]) == [*parents, "put 1", '{"n":1}']
     assert outcomes(turns["split"]) == ["ExecutionResult"] * 5
@@ -266,14 +266,14 @@ def test_child_that_a_tool_forks_never_acts_as_the_tool(turns: Posted) -> None:
 
 @pytest.mark.parametrize("name", ["spawn", "spawn_die", "fork", "fork_die"])
 def test_process_a_tool_started_goes_with_it(turns: Posted, outsider: Outsider, name: str) -> None:
-    """Ending a tool, by its deadline or by the death of its process, ends what it started."""
+    """If a tool is ended by its deadline or by its process's death, the processes that it started end too."""
     pids = [line["started"] for line in outsider.entries(turns[name]["id"])]
     assert len(pids) == only(turns[name], "0.0")["attempt"]
     wait_until(lambda: not any(map(runs, pids)), "what the tool started to be gone")
 
 
 def test_unknown_tool_is_denied_with_what_there_is(turns: Posted) -> None:
-    """A tool that does not exist, or is not the agent's, is denied; the model learns what is available."""
+    """A tool that does not exist, or that the agent lacks, is denied; the model is told which tools there are."""
     nonsense, unlisted, look = turns["unknown"]["calls"]
     assert nonsense["content"].startswith("denied: validation: unknown tool nonsense; available: look, ")
     assert unlisted["content"].startswith("denied: validation: unknown tool unlisted; available: ")
@@ -282,7 +282,7 @@ def test_unknown_tool_is_denied_with_what_there_is(turns: Posted) -> None:
 
 
 def test_invalid_arguments_are_denied_by_name(turns: Posted) -> None:
-    """Missing, mistyped and extra arguments, the model's own ``ctx`` included, are each named."""
+    """Missing, mistyped and extra arguments are each named, also a ``ctx`` that the model gave."""
     said = contents(turns["invalid"])
     for content, names in zip(said[:5], (["n"], ["n"], ["m"], ["ctx"], ["n", "s"]), strict=True):
         assert content.startswith("denied: validation: ")
@@ -292,19 +292,19 @@ def test_invalid_arguments_are_denied_by_name(turns: Posted) -> None:
 
 
 def test_passing_faults_are_tried_again_unseen(turns: Posted) -> None:
-    """A retry-safe tool is tried again within its deadline, in one attempt; any other fails at once."""
+    """A ``ToolTransientError`` is retried within one attempt if the tool is ``retry_safe``; else it is a failure."""
     passed, unsafe = (each for each in turns["stumble"]["calls"] if each["step"] == 0)
     assert (passed["outcome"], passed["content"], passed["attempt"]) == ("ToolExecutionResult", "try 3", 1)
     assert (unsafe["outcome"], unsafe["content"]) == ("ToolFailure", "come back later")
 
 
 def test_passing_fault_that_does_not_pass_is_a_failure(turns: Posted) -> None:
-    """A tool whose last try failed within its deadline has failed, without doubt: the next call runs."""
+    """If all tries fail, the call has failed without doubt, so the next call runs."""
     assert contents(turns["stumble"], 1) == ["come back later", "put 1"]
 
 
 def test_tool_is_told_its_call(turns: Posted) -> None:
-    """The context names turn, call, session, tenant and key, and how long is left."""
+    """``ctx`` names the turn, call, session, tenant and key, and says how much time is left."""
     turn = turns["context"]
     told = [json.loads(content) for content in contents(turn)]
     assert [each["call_id"] for each in told] == ["0.0", "0.1"]
@@ -316,7 +316,7 @@ def test_tool_is_told_its_call(turns: Posted) -> None:
 
 
 def test_idempotent_call_is_not_run_twice(turns: Posted, outsider: Outsider) -> None:
-    """Asked twice, in one message or in two, it is denied as a duplicate that names the first; others run."""
+    """A repeat, in the same message or a later one, is denied as a duplicate that names the first call."""
     first, again, other = contents(turns["twice"])
     assert (first, other) == ('{"n":1}', '{"n":2}')
     later, look = contents(turns["twice"], 1)
@@ -328,7 +328,7 @@ def test_idempotent_call_is_not_run_twice(turns: Posted, outsider: Outsider) -> 
 
 
 def test_write_in_between_makes_a_repeat_a_new_call(turns: Posted) -> None:
-    """What was read may have changed; what was written may have been overwritten."""
+    """After another write a repeat runs: what was read or written may have changed."""
     assert contents(turns["twice_after_a_write"], 1) == ['{"n":1}']
     first, second, put, third = contents(turns["written_twice"])
     assert (first, put, third) == ("saved 1", "put 1", "saved 1")
@@ -336,19 +336,19 @@ def test_write_in_between_makes_a_repeat_a_new_call(turns: Posted) -> None:
 
 
 def test_tool_that_is_not_idempotent_may_always_be_asked_again(turns: Posted) -> None:
-    """The same write, asked for twice, happens twice."""
+    """A write of a tool that is not ``idempotent``, asked for twice, happens twice."""
     assert contents(turns["written_twice"], 1) == ["put 1"]
 
 
 def test_tool_that_failed_for_good_is_blocked(turns: Posted) -> None:
-    """For the rest of the turn; the others are not."""
+    """After a ``ToolError`` with ``retryable=False`` the tool is denied for the rest of the turn; other tools run."""
     blocked, look = contents(turns["blocked"], 1)
     assert blocked.startswith("denied: blocked: fail failed for good in call 0.0")
     assert look == '{"n":1}'
 
 
 def test_repeat_of_a_doubtful_call_keeps_its_key(turns: Posted, outsider: Outsider) -> None:
-    """The model asks again for what ended in doubt: whoever deduplicates by the key sees one request."""
+    """If the model repeats a call that ended in doubt, the tool gets the same idempotency key again."""
     lines = outsider.journal(turns["doubt_repeated"]["id"])
     assert {line["call"] for line in lines} == {"0.0", "1.0"}
     assert len({line["key"] for line in lines}) == 1
@@ -356,7 +356,7 @@ def test_repeat_of_a_doubtful_call_keeps_its_key(turns: Posted, outsider: Outsid
 
 
 def test_hooks_deny_and_rewrite_calls(hooked: Posted) -> None:
-    """Denied with the hook's reason, run with other arguments, mended; hooks that raise change nothing."""
+    """Hooks deny calls with a reason, change arguments and change results; hooks that raise change nothing."""
     turn = hooked["hooked"]
     assert contents(turn) == ['{"n":1}', "denied: pre_hook: 13 brings bad luck", "put 4"]
     assert only(turn, "0.2")["arguments"] == {"n": 4, "s": 0.0}
@@ -365,7 +365,7 @@ def test_hooks_deny_and_rewrite_calls(hooked: Posted) -> None:
 
 
 def test_hooks_are_told_the_turn_in_order(hooked: Posted, outsider: Outsider) -> None:
-    """Start, each call before and after it ran, usage, end; from whatever process it happens in."""
+    """Hooks are called at the start, before and after each call, for usage and at the end, in several processes."""
     file = hooks_file(outsider.directory, hooked["hooked"]["id"])
     told = wait_until(lambda: file.read_text().splitlines() if "end " in file.read_text() else None, "the end told")
     assert told == [

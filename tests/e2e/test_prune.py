@@ -1,4 +1,4 @@
-"""Old sessions are removed while workers drive turns, whoever dies meanwhile."""
+"""``harness prune`` removes old sessions while workers drive turns, even if it is killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine(outsider: Outsider) -> Generator[Engine]:
 
 
 def make_old(engine: Engine, turn_id: str) -> None:
-    """Copy a turn, as sessions of three turns each that ended long ago."""
+    """Copy a turn into sessions of three turns each that ended long ago."""
     with engine.connect() as connection:
         now = connection.execute(select(db_now())).scalar_one()
         turn = dict(connection.execute(select(turns).where(turns.c.id == turn_id)).mappings().one())
@@ -56,20 +56,20 @@ def make_old(engine: Engine, turn_id: str) -> None:
 
 
 def left(engine: Engine) -> int:
-    """How many of the old turns are there."""
+    """How many of the old turns are left."""
     with reading(engine).connect() as connection:
         return connection.execute(select(func.count()).where(turns.c.id.startswith("old-"))).scalar_one()
 
 
 def lengths(engine: Engine) -> set[int]:
-    """How many turns the old sessions have that have any."""
+    """The numbers of turns of those old sessions that have any left."""
     old = select(func.count()).where(turns.c.id.startswith("old-")).group_by(turns.c.session_id)
     with reading(engine).connect() as connection:
         return set(connection.execute(old).scalars())
 
 
 def test_old_sessions_go_beside_turns_that_run(outsider: Outsider, engine: Engine) -> None:
-    """A prune that is killed leaves whole sessions; the next one, two at once, removes the rest, and no turn minds."""
+    """A killed prune leaves only whole sessions; two more at once remove the rest; turns that run are not harmed."""
     steps = [[call("look", n=1)], [call("look", n=2), call("put", n=3)], "done"]
     make_old(engine, outsider.run(*steps, session_id=f"{id(engine)}")["id"])
     env = {"HARNESS_DATABASE_URL": outsider.stack.database_url}

@@ -1,6 +1,6 @@
-"""The README's commands, and a page's example with its agent, run as they are written.
+"""The README's commands, and examples of other pages with the README's agent, run as they are written.
 
-Only the port differs, so that stacks can run side by side.
+Only the port differs, so that several stacks can run at the same time.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ pytestmark = pytest.mark.xdist_group("readme")
 
 
 def block_with(text: str) -> str:
-    """The one block of commands that holds ``text``."""
+    """The only block of commands that contains ``text``."""
     (found,) = [body for kind, body in BLOCK.findall(README) if kind == "sh" and text in body]
     return found
 
 
 class Terminal:
-    """A shell in a directory with the README's files and an installed harness.
+    """A shell in a directory that has the README's files and an installed harness.
 
     Args:
-        directory: Where.
-        port: Stands for the README's.
+        directory: The directory.
+        port: The port to use instead of the README's.
     """
 
     def __init__(self, directory: Path, port: int) -> None:
@@ -61,13 +61,13 @@ class Terminal:
         harness.chmod(0o755)
 
     def start(self, commands: str, **options: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - Popen's own
-        """Start commands in a shell that ends at the first that fails."""
+        """Start commands in a shell that stops at the first one that fails."""
         text = commands.replace(PORT, self._port)
         env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
         return subprocess.Popen(["bash", "-euc", text], cwd=self.directory, env=env, text=True, **options)
 
     def run(self, commands: str) -> str:
-        """What commands print, which must end well."""
+        """The output of commands, which must succeed."""
         with self.start(commands, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shell:
             out, err = shell.communicate(timeout=60)
         assert shell.returncode == 0, out + err
@@ -76,7 +76,7 @@ class Terminal:
 
 @contextmanager
 def terminal_in(directory: Path) -> Generator[Terminal]:
-    """A terminal beside the one in which the stack runs."""
+    """A terminal for commands beside a running stack, which runs in a terminal of its own."""
     port = free_port()
     terminal = Terminal(directory, port)
     assert block_with("harness up ") == UP
@@ -95,14 +95,14 @@ def terminal_in(directory: Path) -> Generator[Terminal]:
 
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
-    """The terminal of the README's reader."""
+    """The terminal of a reader of the README."""
     with terminal_in(tmp_path_factory.mktemp("readme")) as terminal:
         yield terminal
 
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Generator[Terminal]:
-    """One for pages that post turns: the README asks for the newest of its own."""
+    """A terminal with a stack of its own, for pages that post turns: the README's commands use the newest turn."""
     with terminal_in(tmp_path_factory.mktemp("beside")) as terminal:
         yield terminal
 
@@ -114,12 +114,12 @@ def turn(terminal: Terminal) -> dict[str, Any]:
 
 
 def seqs(stream: str) -> list[int]:
-    """The ids in a stream."""
+    """The ids of the events of a stream."""
     return [int(found) for found in re.findall(r"^id: (\d+)$", stream, re.MULTILINE)]
 
 
 def test_readme_post_waits_for_its_turn_and_may_be_repeated(terminal: Terminal, turn: dict[str, Any]) -> None:
-    """The answer is the whole turn; the same key again gives the same."""
+    """The answer is the whole turn, and posting again with the same key gives the same turn."""
     assert (turn["status"], turn["output_text"]) == ("completed", "Noted: you like Assam.")
     assert [(call["tool"], call["wave"], call["outcome"]) for call in turn["calls"]] == [
         ("find_notes", 0, "ToolExecutionResult"),
@@ -130,7 +130,7 @@ def test_readme_post_waits_for_its_turn_and_may_be_repeated(terminal: Terminal, 
 
 
 def test_readme_follows_resumes_and_cancels(terminal: Terminal, turn: dict[str, Any]) -> None:
-    """The newest turn's events from the first, then from where the example resumes, then the turn itself."""
+    """The newest turn's events are shown from the first, then from where the example resumes; then it is cancelled."""
     told = terminal.run(block_with("Last-Event-ID: 9"))
     streams, newline, answer = told.rpartition("\n\n")
     whole, again = newline.join([streams, ""]).split(": open\n\n")[1:]
@@ -142,7 +142,7 @@ def test_readme_follows_resumes_and_cancels(terminal: Terminal, turn: dict[str, 
 
 
 def test_readme_command_line_does_the_same(terminal: Terminal, turn: dict[str, Any]) -> None:
-    """List, tail, cancel and doctor end well, in the same terminal as the lines before them."""
+    """``list``, ``tail``, ``cancel`` and ``doctor`` succeed, in the same terminal as the commands before them."""
     name_it = block_with("Last-Event-ID: 9").splitlines()[0]
     told = terminal.run(f"{name_it}\n{block_with('harness doctor')}")
     assert f"{turn['id']}  completed already" in told
@@ -151,13 +151,13 @@ def test_readme_command_line_does_the_same(terminal: Terminal, turn: dict[str, A
 
 
 def test_openai_page_prints_what_it_says(beside: Terminal) -> None:
-    """The page's example, with the README's agent."""
+    """The example of the page about OpenAI's client works with the README's agent."""
     blocks = dict(BLOCK.findall(OPENAI_PAGE))
     assert beside.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
 
 
 def test_celery_page_prints_what_it_says(beside: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's producer, with the README's agent."""
+    """The producer of the page about Celery messages works with the README's agent."""
     blocks = dict(BLOCK.findall(CELERY_PAGE))
     stack = running_stack(beside.directory / ".harness")
     assert stack is not None
@@ -168,7 +168,7 @@ def test_celery_page_prints_what_it_says(beside: Terminal, monkeypatch: pytest.M
 
 
 def test_batches_page_prints_what_it_says(beside: Terminal) -> None:
-    """Its batch, with the README's agent: a line a turn, in the order of the requests; what is over is not stopped."""
+    """The page's batch gives a line of results per turn, in order; cancelling it once it has ended stops nothing."""
     post, fetch, stop, command = [body for kind, body in BLOCK.findall(BATCHES_PAGE) if kind == "sh"][:4]
     answers, questions = [body for kind, body in BLOCK.findall(BATCHES_PAGE) if kind == "jsonl"][:2]
     post = post.replace(".venv/bin/python", sys.executable)
@@ -184,12 +184,12 @@ def test_batches_page_prints_what_it_says(beside: Terminal) -> None:
 
 
 def named(lines: list[str]) -> list[tuple[str, str]]:
-    """What each line of results is called, and what was answered."""
+    """The name of each line of results, with the turn's answer."""
     return [(found["custom_id"], found["turn"]["output_text"]) for found in map(json.loads, lines)]
 
 
 def test_webhooks_page_prints_what_it_says(tmp_path: Path) -> None:
-    """The page's receiver, with the secret that the stack has made, hears of the page's turn."""
+    """The page's receiver, given the secret that the stack made, accepts the webhook of the page's turn."""
     blocks = dict(reversed(BLOCK.findall(WEBHOOKS_PAGE)))  # the first of each kind
     receive, post, look = [body for kind, body in BLOCK.findall(WEBHOOKS_PAGE) if kind == "sh"][:3]
     port = str(free_port())

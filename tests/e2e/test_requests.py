@@ -1,4 +1,4 @@
-"""Posting, repeating and flooding."""
+"""Posting turns, repeating requests, and posting many turns at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.e2e.times import contents
 
 
 def test_same_key_is_one_turn_while_it_runs_and_after(outsider: Outsider) -> None:
-    """A repeated request answers with the first one's turn as it is now; another body is refused."""
+    """A repeat is answered with the first request's turn as it is now; another body under the key is refused."""
     body = outsider.body([call("put", n=1, s=1.0)], "done")
     headers = {"Idempotency-Key": "one-turn-only"}
     first = outsider.http.post("/v1/turns", json=body, headers=headers)
@@ -30,7 +30,7 @@ def test_same_key_is_one_turn_while_it_runs_and_after(outsider: Outsider) -> Non
 
 
 def test_same_key_at_the_same_moment_is_one_turn(outsider: Outsider) -> None:
-    """Requests that race for a key make one turn."""
+    """Requests that use one key at the same moment make one turn."""
     body = outsider.body([call("put", n=1)], "done")
 
     def post(_: int) -> str:
@@ -45,7 +45,7 @@ def test_same_key_at_the_same_moment_is_one_turn(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_preferred_wait_answers_with_the_finished_turn(outsider: Outsider) -> None:
-    """A client that waits gets 200 and the end; one that does not wait long enough gets 202."""
+    """``Prefer: wait`` answers 200 with the ended turn, or 202 if it has not ended in time."""
     body = outsider.body([call("look", n=1)], "done")
     waited = outsider.http.post("/v1/turns", json=body, headers={"Prefer": "wait=20"})
     assert (waited.status_code, waited.json()["output_text"]) == (200, "done")
@@ -56,7 +56,7 @@ def test_preferred_wait_answers_with_the_finished_turn(outsider: Outsider) -> No
 
 
 def test_thirty_turns_at_once_all_end_and_never_meet(outsider: Outsider) -> None:
-    """Turns posted together all finish, interactive and batch, each with its own results, words and tokens."""
+    """Thirty turns, interactive and batch, all complete, each with its own results, text and tokens."""
 
     def body(n: int) -> Json:
         answer = {"content": [{"type": "text", "text": f"done {n}"}], "usage": {"input_tokens": n, "output_tokens": 1}}
@@ -81,7 +81,7 @@ def test_thirty_turns_at_once_all_end_and_never_meet(outsider: Outsider) -> None
 
 
 def test_catalogue_tells_agents_and_tools(outsider: Outsider) -> None:
-    """Workers publish what they serve."""
+    """Workers publish their agents and tools, which ``GET /v1/agents`` lists."""
     agents = {agent["name"]: agent for agent in outsider.http.get("/v1/agents").json()["data"]}
     assert {"worker", "orderly", "modest", "hooked"} <= set(agents)
     assert agents["orderly"]["parallel"] is False
@@ -93,7 +93,7 @@ def test_catalogue_tells_agents_and_tools(outsider: Outsider) -> None:
 
 
 def test_cancelled_turn_ends_and_stays_ended(outsider: Outsider) -> None:
-    """A cancel ends a running turn: what ran is cut, the rest never runs; a second cancel changes nothing."""
+    """A cancel cuts what runs, the rest never runs, and a second cancel changes nothing."""
     turn_id = outsider.post([call("put", n=1, s=5), call("put", n=2)], "never said")
     outsider.await_entry(turn_id, "0.0")
     assert outsider.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202

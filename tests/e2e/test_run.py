@@ -1,4 +1,4 @@
-"""``harness run`` and ``harness demo`` on a real stack, as a user sees them."""
+"""``harness run`` and ``harness demo`` on a real stack, as their users see them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
 
 
 def test_run_draws_waves_on_stderr_and_answers_on_stdout(stack: StackInfo) -> None:
-    """A pipe gets the answer alone on stdout; stderr shows each wave, the failed call's reason and the totals."""
+    """A pipe gets only the answer on stdout; stderr shows the waves, the failed call's reason and the totals."""
     ran = run_harness(*QUESTION, "--home", str(stack.home), "--app", SHOP)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("Order 1055 is gift-wrapped now.")
@@ -58,7 +58,7 @@ def test_run_draws_waves_on_stderr_and_answers_on_stdout(stack: StackInfo) -> No
 
 
 def test_run_json_prints_events_and_last_the_turn(stack: StackInfo) -> None:
-    """``--json`` gives one document a line: the events without gaps, then the turn as GET shows it."""
+    """``--json`` prints a document per line: all events in order, then the turn as GET shows it."""
     ran = run_harness(*QUESTION, "--url", stack.gateway_url, "--json", "--session", "s-1")
     assert ran.returncode == 0, ran.stderr
     *events, turn = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -70,7 +70,7 @@ def test_run_json_prints_events_and_last_the_turn(stack: StackInfo) -> None:
 
 
 def test_run_answers_before_it_stops_the_stack_it_started(tmp_path: Path) -> None:
-    """Who does not wait for that has the answer."""
+    """The answer is printed before the command stops its stack."""
     command = [*HARNESS, *QUESTION, "--app", SHOP, "--home", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -84,7 +84,7 @@ def test_run_answers_before_it_stops_the_stack_it_started(tmp_path: Path) -> Non
 
 
 def test_run_of_an_unknown_agent_lists_those_there_are(stack: StackInfo) -> None:
-    """Wrong usage exits with 2 and says what is right."""
+    """The command exits with 2 and lists the agents that exist."""
     ran = run_harness("run", "hi", "--agent", "suport", "--url", stack.gateway_url)
     assert ran.returncode == 2
     assert "there is no agent suport; there are: support" in ran.stderr
@@ -92,7 +92,7 @@ def test_run_of_an_unknown_agent_lists_those_there_are(stack: StackInfo) -> None
 
 @pytest.mark.parametrize("command", [("run", "hi"), ("eval", "-")])
 def test_another_app_than_the_stacks_is_wrong_usage(stack: StackInfo, command: tuple[str, ...]) -> None:
-    """Nothing is asked: the agents of the stack that runs are not those that were named."""
+    """If ``--app`` names another app than the running stack's, the command is refused and says what to do."""
     case = '{"input": "hi"}'
     options = ("--app", "clerk:registry", "--home", str(stack.home))
     refused = subprocess.run(
@@ -103,7 +103,7 @@ def test_another_app_than_the_stacks_is_wrong_usage(stack: StackInfo, command: t
 
 
 def test_run_of_a_turn_that_fails_exits_1(stack: StackInfo) -> None:
-    """A turn that does not complete is told with its reason, and the exit code says so."""
+    """If the turn does not complete, its reason is printed and the exit code is 1."""
     ran = run_harness("run", "hi", "--metadata", "script=nosuch", "--url", stack.gateway_url)
     assert ran.returncode == 1
     assert "failed (script_exhausted)" in ran.stderr
@@ -112,7 +112,7 @@ def test_run_of_a_turn_that_fails_exits_1(stack: StackInfo) -> None:
 
 @pytest.mark.parametrize("options", [["--url", "http://127.0.0.1:9"], ["--home", "nowhere"]])
 def test_run_without_a_stack_says_how_to_start_one(options: list[str], tmp_path: Path) -> None:
-    """Nothing to ask: exit code 3, and the command that starts a stack."""
+    """Without a stack the exit code is 3, and the message names the command that starts one."""
     named = [str(tmp_path / option) if option == "nowhere" else option for option in options]
     ran = run_harness("run", "hi", "--agent", "support", *named, env={"HARNESS_APP": ""})
     assert ran.returncode == 3
@@ -120,7 +120,7 @@ def test_run_without_a_stack_says_how_to_start_one(options: list[str], tmp_path:
 
 
 def test_run_interrupted_cancels_its_turn(stack: StackInfo) -> None:
-    """Ctrl-C does not leave a turn running that nobody waits for."""
+    """Ctrl-C cancels the turn, so that none runs on that nobody waits for."""
     slow = ("run", "hi", "--metadata", "script=address", "--url", stack.gateway_url)
     with subprocess.Popen([*HARNESS, *slow], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -139,7 +139,7 @@ def _if_final(turn: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def test_demo_answers_three_customers(tmp_path: Path) -> None:
-    """The demonstration completes three turns, fits 80 columns in a pipe, and names commands to go on with."""
+    """The demonstration completes three turns, fits into 80 columns in a pipe, and suggests next commands."""
     ran = run_harness("demo", "--home", str(tmp_path / "demo"), env={"COLUMNS": "80"})
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.count("  completed in ") == 3
@@ -155,7 +155,7 @@ def test_demo_answers_three_customers(tmp_path: Path) -> None:
 
 
 def test_demo_leaves_a_running_stack_alone(stack: StackInfo) -> None:
-    """Where one runs, as the demonstration advises, its shop stays as it is and its user is told to stop it."""
+    """A stack that runs in the demonstration's home, and its data, stay as they are; the home is said to be in use."""
     with closing(sqlite3.connect(shop_file(stack.home))) as shop:
         before = shop.execute("PRAGMA data_version").fetchone()
         ran = run_harness("demo", "--home", str(stack.home))
@@ -166,7 +166,7 @@ def test_demo_leaves_a_running_stack_alone(stack: StackInfo) -> None:
 
 
 def test_stack_of_another_command_is_told_from_one_of_its_own(tmp_path: Path) -> None:
-    """It is used, with the word that it will not last; who wants the home is told to wait, and to kill nothing."""
+    """A stack that ``harness eval`` started is used, with a warning that it will end; nobody else gets its home."""
     with open_stack(home=tmp_path, app=SHOP, coordinators=1, tools=1, only_for="harness eval") as stack:
         log = tmp_path / "logs" / "up.log"
         told_before = log.read_text()
@@ -182,7 +182,7 @@ def test_stack_of_another_command_is_told_from_one_of_its_own(tmp_path: Path) ->
 
 
 def test_readme_agent_answers(tmp_path: Path) -> None:
-    """The README's agent, saved as it says, answers the README's question on a stack started for it."""
+    """The README's agent, saved as the README says, answers its question on a stack started for it."""
     for kind, body in BLOCK.findall((ROOT / "README.md").read_text()):
         (tmp_path / ("notes.py" if kind == "python" else "notes.jsonl")).write_text(body)
     ran = subprocess.run(

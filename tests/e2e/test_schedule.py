@@ -1,4 +1,4 @@
-"""Turns by the clock, as the page on schedules has them: with a real beat."""
+"""Turns on a schedule, as the page on schedules shows them, with a real Celery beat."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ app.start(["beat", "--loglevel", "INFO", "--schedule", sys.argv[1]])
 
 @contextmanager
 def beats(outsider: Outsider, directory: Path, number: int) -> Generator[list[Path]]:
-    """So many of them, each with a file of its own; yields their logs."""
+    """That many running beats, each with a state file of its own; yields their logs."""
     env = {**os.environ, "HARNESS_REDIS_URL": outsider.broker_url, "PYTHONPATH": str(directory)}
     logs = [directory / f"beat-{each}.log" for each in range(number)]
     running: list[subprocess.Popen[bytes]] = []
@@ -56,7 +56,7 @@ def beats(outsider: Outsider, directory: Path, number: int) -> Generator[list[Pa
 
 
 def last_ticks(now: datetime) -> set[str]:
-    """The ids of the page's schedules that were due last."""
+    """For each of the page's schedules, the id of the tick that was due last."""
     daily = now.replace(hour=6, minute=0)
     daily -= timedelta(days=daily > now)
     weekly = now.replace(hour=7, minute=0) - timedelta(days=now.weekday())
@@ -66,7 +66,7 @@ def last_ticks(now: datetime) -> set[str]:
 
 @pytest.mark.acceptance
 def test_missed_tick_that_two_beats_send_is_one_turn(outsider: Outsider, tmp_path: Path) -> None:
-    """The last one missed of each schedule, under its own time; it is found by its schedule's name."""
+    """Each schedule's last missed tick becomes one turn, with the tick's time, found by the schedule's name."""
     script = add_script(outsider.directory, ["done"])
     here = SCHEDULES.replace('"notes"', '"worker"').replace('"metadata": {', f'"metadata": {{"script": "{script}", ')
     (tmp_path / "schedules.py").write_text(here)

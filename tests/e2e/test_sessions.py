@@ -1,4 +1,4 @@
-"""Conversations on a running fleet: order, ``multitask``, artifacts (docs/reference/sessions.md and artifacts.md)."""
+"""Sessions on a running fleet: order, ``multitask``, artifacts (docs/reference/sessions.md and artifacts.md)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.e2e.outsider import Outsider, call
 
 @pytest.fixture
 def session_id(outsider: Outsider, request: pytest.FixtureRequest) -> str:
-    """A session of the test's own."""
+    """A session that no other test has."""
     return f"{request.function.__name__}-{outsider.stack.home.parent.name}"
 
 
 def test_turns_posted_at_once_run_one_at_a_time(outsider: Outsider, session_id: str) -> None:
-    """Each starts when the one before has ended, in the order in which they were made; none fails for the wait."""
+    """Each turn starts after the one before has ended, in the order of their creation; waiting fails none."""
     body = outsider.body([call("look", n=1, s=0.2)], "done", session_id=session_id, budget={"timeout_s": 60})
     with ThreadPoolExecutor(4) as pool:
         pending = [pool.submit(outsider.http.post, "/v1/turns", json=body) for _ in range(4)]
@@ -32,7 +32,7 @@ def test_turns_posted_at_once_run_one_at_a_time(outsider: Outsider, session_id: 
 
 
 def test_busy_session_rejects_queues_or_interrupts(outsider: Outsider, session_id: str) -> None:
-    """Three ways to meet a turn that runs: 409, wait, or take its place."""
+    """While a turn runs, another post is refused with 409, waits, or takes its place."""
     running = outsider.post([call("look", n=1, s=30)], "never said", session_id=session_id)
     outsider.await_entry(running, "0.0")
     queued = outsider.post("never said either", session_id=session_id, multitask="enqueue")
@@ -46,7 +46,7 @@ def test_busy_session_rejects_queues_or_interrupts(outsider: Outsider, session_i
 
 
 def test_artifact_is_read_back_by_whoever_may(outsider: Outsider, session_id: str) -> None:
-    """Over HTTP by parts, and by the model of its own session, on whatever process it runs."""
+    """An artifact is read in parts over HTTP, and by models of its own session in any process; others are refused."""
     made = outsider.run([call("blob", chars=12_001)], "made", session_id=session_id)
     artifact_id = made["calls"][0]["content"].partition(": ")[0]
     part = outsider.http.get(f"/v1/artifacts/{artifact_id}", headers={"Range": "bytes=12000-"})

@@ -1,4 +1,4 @@
-"""Agents that ask agents, on a running stack."""
+"""Agents that call other agents, on a running stack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROMPT_S = 6.0
 
 
 def post(outsider: Outsider, *steps: Step, helper: Sequence[Step] = ("helped",), expert: Sequence[Step] = ()) -> str:
-    """Post a turn of the lead, with what those say whom it asks; returns its id."""
+    """Post a turn of the agent ``lead``, with the replies of the agents that it asks; returns the turn's id."""
     body = {"agent": "lead", "input": "go", "metadata": written(outsider, *steps, helper=helper, expert=expert)}
     answer = outsider.http.post("/v1/turns", json=body)
     assert answer.status_code == 202, answer.text
@@ -31,7 +31,7 @@ def post(outsider: Outsider, *steps: Step, helper: Sequence[Step] = ("helped",),
 
 
 def written(outsider: Outsider, *steps: Step, helper: Sequence[Step], expert: Sequence[Step] = ()) -> dict[str, str]:
-    """Write what they say; returns the metadata of a turn that shall have it said."""
+    """Write the agents' replies to the script file; returns the metadata of a turn that uses them."""
     done = {**script_line("done"), "usage": {"output_tokens": 1}}
     says = {"lead": (*steps, done), "helper": helper, "expert": expert}
     script = hashlib.sha256(json.dumps(says).encode()).hexdigest()[:16]
@@ -42,29 +42,29 @@ def written(outsider: Outsider, *steps: Step, helper: Sequence[Step], expert: Se
 
 
 def children(outsider: Outsider, turn_id: str, **query: str) -> list[Json]:
-    """The turns that its calls are, in the order of these."""
+    """The child turns of a turn, in the order of its calls."""
     found = outsider.http.get("/v1/turns", params={"parent_id": turn_id, **query}).json()["data"]
     return sorted(found, key=lambda child: [int(place) for place in child["parent"]["call_id"].split(".")])
 
 
 def below(outsider: Outsider, turn_id: str) -> list[Json]:
-    """What the turn shows of those below it that wait for people."""
+    """The questions of turns below this one, as the turn shows them."""
     return outsider.turn(turn_id)["subagent_actions"]
 
 
 def asked_below(outsider: Outsider, turn_id: str) -> list[Json]:
-    """What the turn's events tell of those below it that waited for people."""
+    """The turn's events about turns below it that waited for people."""
     return [event for event in outsider.events(turn_id) if event["type"] == "subagent.requires_action"]
 
 
 def ended_family(outsider: Outsider, turn_id: str) -> list[Json]:
-    """The turn and all that it had asked for, each over and sound."""
+    """A turn and all turns below it, each ended and checked by the rules for every turn."""
     turn = outsider.end(turn_id)
     return [turn, *(each for child in children(outsider, turn_id) for each in ended_family(outsider, child["id"]))]
 
 
 def test_agents_work_side_by_side_and_answer(outsider: Outsider) -> None:
-    """Two of a message at once, then what comes behind them; each is a turn, and its answer is the call's result."""
+    """Two agents asked in one message work together, before later calls; each is a turn, its answer the result."""
     spent = {"output_tokens": 5}
     helper = ([call("look", n=1, s=1.0)], {**script_line("helped"), "usage": spent})
     turn, *asked = ended_family(outsider, post(outsider, [HELP, HELP, call("put", n=3)], helper=helper))
@@ -88,7 +88,7 @@ def test_agents_work_side_by_side_and_answer(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_cancel_stops_a_family(outsider: Outsider) -> None:
-    """A turn, whom it asked and whom that one asked: all end at once, and nothing of them happens after."""
+    """Cancelling a turn ends its child and its grandchild at once, and nothing of them happens later."""
     expert = ([call("hold_write", who="me", s=30.0)],)
     turn_id = post(outsider, [HELP], helper=([call("expert", input="?")], "helped"), expert=expert)
 
@@ -112,7 +112,7 @@ def test_cancel_stops_a_family(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_person_is_asked_by_whoever_asked_first(outsider: Outsider) -> None:
-    """A child waits for one, and a grandchild: each turn above tells so once, and one look shows where to answer."""
+    """While a child or grandchild waits, each turn above reports it once, and the first turn shows where to answer."""
     helper: tuple[Step, ...] = ([call("ask_put", n=1)], [call("expert", input="?")], "helped")
     turn_id = post(outsider, [HELP], helper=helper, expert=([call("ask_put", n=2)], "known"))
     waited: list[Json] = []
@@ -137,7 +137,7 @@ def test_person_is_asked_by_whoever_asked_first(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_command_line_tells_of_those_below(outsider: Outsider) -> None:
-    """Who runs the turn that asked is told what to approve, and may approve it by that turn."""
+    """The command that runs the first turn says what to approve, and that turn's id is enough to approve it."""
     ((name, script),) = written(outsider, [HELP], helper=([call("ask_put", n=1)], "helped")).items()
     url = ("--url", outsider.stack.gateway_url)
     with ThreadPoolExecutor(1) as pool:
@@ -161,7 +161,7 @@ def test_command_line_tells_of_those_below(outsider: Outsider) -> None:
 @pytest.mark.one_database("postgres")
 @pytest.mark.parametrize("stream", [False, True])
 def test_openai_client_is_told_where_to_answer(outsider: Outsider, *, stream: bool) -> None:
-    """It does not wait for a person whom a child needs, as it does not wait for its own turn's."""
+    """A request does not wait for a person whom a child turn needs, just as it does not for its own turn's."""
     metadata = written(outsider, [HELP], helper=([call("ask_put", n=1)], "helped"))
     body = {"model": "lead", "messages": [{"role": "user", "content": "go"}], "metadata": metadata, "stream": stream}
     answer = outsider.http.post("/v1/chat/completions", json=body)
@@ -175,7 +175,7 @@ def test_openai_client_is_told_where_to_answer(outsider: Outsider, *, stream: bo
 
 @pytest.mark.acceptance
 def test_killed_workers_lose_no_family(outsider: Outsider) -> None:
-    """Whole workers killed in the midst of it, of tools and of turns: every turn ends, and is told as it ended."""
+    """Tool workers and coordinators are killed while families run: every turn ends, and its parent has its result."""
     helper: tuple[Step, ...] = ([call("look", n=1, s=0.3), call("expert", input="?")], [call("put", n=2)], "helped")
     expert: tuple[Step, ...] = ([call("look", n=3, s=0.5)], "known")
     ids = [post(outsider, [HELP, HELP, HELP], [HELP], helper=helper, expert=expert) for _ in range(5)]

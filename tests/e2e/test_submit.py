@@ -1,4 +1,4 @@
-"""Turns posted by a plain Celery producer, which knows the broker, a task's name and nothing else of the harness."""
+"""Turns submitted by a plain Celery producer, which knows only the broker and the name of the task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE_S = 15.0
 
 @pytest.fixture
 def producer(outsider: Outsider) -> Generator[Celery]:
-    """An application of somebody else's, that keeps results in the harness's Redis."""
+    """Another application, whose results are kept in the harness's Redis."""
     with Celery("shop", broker=outsider.broker_url, backend=outsider.stack.redis_url, set_as_current=False) as app:
         yield app
         backend: Any = app.backend
@@ -39,7 +39,7 @@ def producer(outsider: Outsider) -> Generator[Celery]:
 
 
 def submit(producer: Celery, asked: Json, *, queue: str = "turns.interactive", task_id: str | None = None) -> Any:  # noqa: ANN401 - Celery's result
-    """Send what asks for a turn."""
+    """Send a message that asks for a turn."""
     return producer.send_task("turn.submit", kwargs=asked, queue=queue, task_id=task_id)
 
 
@@ -50,7 +50,7 @@ def listed(outsider: Outsider, session_id: str) -> list[Json]:
 
 @pytest.mark.parametrize("queue", ["turns.interactive", "turns.batch"])
 def test_submitted_turn_has_its_tasks_id(outsider: Outsider, producer: Celery, queue: str) -> None:
-    """The producer hears that the turn is stored; from then on it is a turn as any other."""
+    """The task's result says that the turn is stored; from then on it is a turn like any other."""
     script = add_script(outsider.directory, STEPS)
     asked: Json = {"agent": "worker", "input": "go", "metadata": {"script": script}, "budget": {"max_steps": 999}}
     sent = submit(producer, asked, queue=queue)
@@ -62,7 +62,7 @@ def test_submitted_turn_has_its_tasks_id(outsider: Outsider, producer: Celery, q
 
 
 def test_task_sent_again_is_the_same_turn(outsider: Outsider, producer: Celery) -> None:
-    """Whoever does not know whether a message arrived sends it again, under the same id."""
+    """A producer that does not know whether a message arrived may send it again under the same id."""
     script = add_script(outsider.directory, STEPS)
     session, name = uuid.uuid4().hex, f"job-{uuid.uuid4().hex}"
     asked = {"agent": "worker", "input": "go", "metadata": {"script": script}, "session_id": session}
@@ -74,7 +74,7 @@ def test_task_sent_again_is_the_same_turn(outsider: Outsider, producer: Celery) 
 
 
 def test_submitted_turns_of_a_session_run_in_order(outsider: Outsider, producer: Celery) -> None:
-    """As those that were posted."""
+    """Submitted turns of a session run in order, just as posted ones do."""
     script = add_script(outsider.directory, STEPS)
     session = uuid.uuid4().hex
     asked = {"agent": "worker", "metadata": {"script": script}, "session_id": session}
@@ -86,12 +86,12 @@ def test_submitted_turns_of_a_session_run_in_order(outsider: Outsider, producer:
 
 
 def log_of(outsider: Outsider) -> str:
-    """What the processes of the stack have logged."""
+    """The logs of the stack's processes."""
     return (outsider.stack.home / "logs" / "up.log").read_text()
 
 
 def stands(producer: Celery, task_id: str) -> tuple[str, object]:
-    """What the backend holds of a task: its state and its result."""
+    """A task's state and result, as the result backend has them."""
     backend: Any = producer.backend
     kept = backend.get_task_meta(task_id, cache=False)
     return kept["status"], kept["result"]
@@ -121,7 +121,7 @@ REFUSED: list[tuple[Json, str]] = [
 def test_what_is_wrong_with_a_turn_is_its_tasks_failure(
     outsider: Outsider, producer: Celery, asked: Json, why: str
 ) -> None:
-    """The producer reads what to mend, and nothing is stored."""
+    """The task fails with what to correct, and no turn is stored."""
     sent = submit(producer, asked)
     with pytest.raises(Exception, match=re.escape(why)) as refused:
         sent.get(timeout=REPLY_S)
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_turn_is_its_tasks_failure(
 
 
 def test_ids_and_arguments_that_cannot_be_are_refused(outsider: Outsider, producer: Celery) -> None:
-    """An id that could not stand in a path, another turn's id, and arguments without names."""
+    """Refused are ids that a URL's path cannot hold, ids of other turns, and arguments without names."""
     turn_id = outsider.run(*STEPS)["id"]
     script = add_script(outsider.directory, STEPS)
     asked = {"agent": "worker", "input": "other", "metadata": {"script": script}}
@@ -145,7 +145,7 @@ def test_ids_and_arguments_that_cannot_be_are_refused(outsider: Outsider, produc
 
 
 def test_id_is_one_jobs_for_good(outsider: Outsider, producer: Celery) -> None:
-    """A refusal is no job: who mends it has turn and result. Of two jobs with one id the first has them."""
+    """A refused message leaves its id free for a corrected one; of two jobs with one id, the first one has it."""
     asked = {"agent": "worker", "input": "go", "metadata": {"script": add_script(outsider.directory, STEPS)}}
     name = f"job-{uuid.uuid4().hex}"
     refused = submit(producer, {**asked, "agent": "nobody"}, task_id=name)
@@ -160,7 +160,7 @@ def test_id_is_one_jobs_for_good(outsider: Outsider, producer: Celery) -> None:
 
 
 def test_message_needs_no_more_than_its_protocol_wants(outsider: Outsider) -> None:
-    """A producer that is no Celery leaves out what may be left out, such as time limits."""
+    """A producer that is not Celery may leave out optional parts of a message, such as time limits."""
     script, name = add_script(outsider.directory, STEPS), f"job-{uuid.uuid4().hex}"
     asked = {"agent": "worker", "input": "go", "metadata": {"script": script}}
     with Connection(outsider.broker_url) as broker, broker.Producer() as sender:
@@ -172,7 +172,7 @@ def test_message_needs_no_more_than_its_protocol_wants(outsider: Outsider) -> No
 
 
 def test_message_of_the_old_protocol_is_refused_with_what_to_mend(outsider: Outsider, producer: Celery) -> None:
-    """Its headers tell nothing of it."""
+    """The worker's log says what the producer must set, and no turn is stored."""
     producer.conf.task_protocol = 1
     sent = submit(producer, {"agent": "worker", "input": "go"})
     wait_until(
@@ -182,7 +182,7 @@ def test_message_of_the_old_protocol_is_refused_with_what_to_mend(outsider: Outs
 
 
 def test_what_the_user_said_reaches_no_event_of_celerys(producer: Celery) -> None:
-    """Flower shows a submitted turn by its id, whatever the producer's message tells of its arguments."""
+    """Flower shows a submitted turn by its id, whatever the producer's message says of its arguments."""
     secret = uuid.uuid4().hex
     seen: list[Json] = []
     mine: list[Json] = []
@@ -201,7 +201,7 @@ def test_what_the_user_said_reaches_no_event_of_celerys(producer: Celery) -> Non
 
 @pytest.mark.acceptance
 def test_producer_that_sends_again_loses_none_when_a_coordinator_is_killed(tmp_path: Path) -> None:
-    """What was taken is given to the next one, or sent again by who hears nothing: each message becomes one turn."""
+    """Messages that it held are redelivered, or sent again by the producer: each becomes one turn."""
     scripts_file(tmp_path).touch()
     env = {DIRECTORY_VARIABLE: str(tmp_path), "HARNESS_VISIBILITY_TIMEOUT_S": "4"}
     with pytest.MonkeyPatch.context() as patch:
@@ -238,7 +238,7 @@ def _wait_until_stored(outsider: Outsider, turn_id: str) -> None:
 
 
 def test_message_that_nobody_can_take_shows_nobody_what_it_says(outsider: Outsider, producer: Celery) -> None:
-    """In the wrong queue, of a task that is none, with an expiry, an id or an argument that is none."""
+    """No text of a message is logged if its queue, task, expiry, id or arguments are wrong."""
     secret = uuid.uuid4().hex
     asked = {"agent": "worker", "input": secret}
     submit(producer, asked, queue="tools")
@@ -256,7 +256,7 @@ def test_message_that_nobody_can_take_shows_nobody_what_it_says(outsider: Outsid
 
 
 def test_log_of_workers_names_the_turn_and_the_call(outsider: Outsider, producer: Celery) -> None:
-    """Of every message that they take: a turn is found by its id, and nobody's words with it."""
+    """The log of each message has the turn's id, and the call's, but no words of users."""
     secret = uuid.uuid4().hex
     submitted = str(submit(producer, {"agent": "worker", "input": secret}).id)
     _wait_until_stored(outsider, submitted)
@@ -270,7 +270,7 @@ def test_log_of_workers_names_the_turn_and_the_call(outsider: Outsider, producer
 
 
 def test_messages_that_cannot_be_ended_hold_no_place(outsider: Outsider, producer: Celery) -> None:
-    """More than the coordinator takes at once: refused ones whose callback cannot be sent, and some that lie."""
+    """More messages than the coordinator takes at once fail in ways that Celery cannot report; later ones still run."""
     callback = producer.signature("shop.failed", queue="shop", serializer="msgpack")
     asked = {"agent": "nobody", "input": "go"}
     odd: Any = {"a": 1}
@@ -298,7 +298,7 @@ def test_callback_that_is_a_chain_goes_to_the_producers_queue(outsider: Outsider
 
 
 def test_message_that_cannot_be_unpacked_is_dropped_without_its_words(outsider: Outsider, producer: Celery) -> None:
-    """One that its producer compressed in a way that nobody here knows, or says so."""
+    """A message with an unknown compression is dropped, and its text is not logged."""
     word = uuid.uuid4().hex
     with producer.connection_for_write() as connection, closing(connection.SimpleQueue("turns.interactive")) as queue:
         headers = {"task": "turn.submit", "id": word[:8], "kwargsrepr": word, "compression": "application/unknown"}
@@ -308,7 +308,7 @@ def test_message_that_cannot_be_unpacked_is_dropped_without_its_words(outsider: 
 
 
 def test_task_is_shown_by_its_own_name(outsider: Outsider, producer: Celery) -> None:
-    """Whatever its producer would have it called: that may tell what somebody said."""
+    """Events show the task's registered name, not one that the producer gives, which may hold a user's words."""
     word = uuid.uuid4().hex
     script = add_script(outsider.directory, STEPS)
     asked = {"agent": "worker", "input": "go", "metadata": {"script": script}}

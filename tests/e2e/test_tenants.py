@@ -1,4 +1,4 @@
-"""A noisy tenant beside a quiet one; their turns are inserted, as a gateway would for their keys."""
+"""A tenant that posts very much, beside one that posts little; turns are inserted as a gateway would for their keys."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ END_TIMEOUT_S = 120.0
 
 
 class Tenant:
-    """Adds turns of one tenant to a fleet, as a gateway would.
+    """Adds turns of one tenant, as a gateway would.
 
     Args:
-        fleet: What the fleet shares.
-        name: The tenant's.
-        script: What its turns do.
+        fleet: What the tenants share.
+        name: The tenant's name.
+        script: The replies of the turns' models.
     """
 
     def __init__(self, fleet: Fleet, name: str, script: str) -> None:
@@ -97,12 +97,12 @@ def tenant_of(
 
 
 def p95_wait_s(turns: Sequence[Turn]) -> float:
-    """How long these turns waited before they were begun, the slowest twentieth left out."""
+    """The 95th percentile of how long these turns waited for their start, in seconds."""
     return quantiles([(turn.started_at or 0.0) - turn.created_at for turn in turns], n=20)[-1]
 
 
 def test_noisy_tenant_does_not_starve_a_quiet_one(tenant_of: Callable[[str], Tenant]) -> None:
-    """Ten times the load of another at once: the quiet one's turns pass it, and all of its own end too."""
+    """One tenant posts ten times as much: the other's turns overtake its turns, and all turns end."""
     noisy, quiet = tenant_of("noisy"), tenant_of("quiet")
     alone = [quiet.run() for _ in range(QUIET)]
     posted = [noisy.post() for _ in range(NOISY)]
@@ -116,7 +116,7 @@ def test_noisy_tenant_does_not_starve_a_quiet_one(tenant_of: Callable[[str], Ten
 
 
 def most_at_once(turns: Sequence[Turn]) -> int:
-    """How many of these ran at the same time at most."""
+    """The greatest number of these turns that ran at the same time."""
     begun = [(turn.started_at or 0.0, 1) for turn in turns]
     over = [(turn.finished_at or 0.0, -1) for turn in turns]
     running = most = 0

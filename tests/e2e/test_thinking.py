@@ -15,12 +15,12 @@ FAILS: list[Step] = [[call("fail", how="tool_error"), LOOK], [LOOK]]
 
 
 def aside(kind: str, step: int, text: str, **usage: int) -> Json:
-    """What the model says beside the steps, before that one."""
+    """A script line with a reflection or a summary, made before that step."""
     return {"kind": kind, "step": step, "content": [{"type": "text", "text": text}], "usage": usage}
 
 
 def long(tokens: int) -> Json:
-    """A step whose prompt has so many tokens."""
+    """A step whose prompt counts this many tokens."""
     use: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "look", "input": {"n": tokens}}
     return {"content": [use], "usage": {"input_tokens": tokens}}
 
@@ -32,7 +32,7 @@ def told(outsider: Outsider, turn: Json, *types: str) -> list[tuple[str, Json]]:
 
 
 def test_turn_reflects_on_a_failure(outsider: Outsider) -> None:
-    """Once, before the step that reads it; the turn's messages and calls are as without it."""
+    """The turn reflects once, before the step that reads the reflection; its messages and calls are as without it."""
     thought = aside("reflection", 1, "It was the wrong door.", input_tokens=5, output_tokens=2)
     turn = outsider.run(*FAILS, "done", thought, agent="thoughtful")
     assert (turn["status"], turn["output_text"]) == ("completed", "done")
@@ -45,7 +45,7 @@ def test_turn_reflects_on_a_failure(outsider: Outsider) -> None:
 
 
 def test_reflection_that_a_script_lacks_is_a_stub(outsider: Outsider) -> None:
-    """The turn goes on."""
+    """If there is no reflection in the script, a stub takes its place and the turn continues."""
     turn = outsider.run(*FAILS, "done", agent="thoughtful")
     ((_, data),) = told(outsider, turn, "reflection.completed")
     assert (turn["output_text"], data["is_stub"]) == ("done", True)
@@ -53,7 +53,7 @@ def test_reflection_that_a_script_lacks_is_a_stub(outsider: Outsider) -> None:
 
 
 def test_session_is_summed_up(outsider: Outsider) -> None:
-    """Within a turn and before the next one's first call; each new prefix is told, and no message is rewritten."""
+    """Summaries are made within a turn or before the next one, each is reported, and no message is rewritten."""
     summary = aside("compaction", 2, "They looked.", output_tokens=9)
     first = outsider.run(long(850), long(1_000), long(1_200), "one", summary, agent="thoughtful")
     session_id = first["session_id"]
@@ -78,7 +78,7 @@ def test_session_is_summed_up(outsider: Outsider) -> None:
 
 @pytest.mark.one_database("postgres")
 def test_coordinator_killed_while_it_reflects_costs_one_more_call(outsider: Outsider) -> None:
-    """Another one asks anew: one reflection is told, and charged."""
+    """Another coordinator asks again; only one reflection is reported and charged."""
     thought = {**aside("reflection", 1, "Again.", output_tokens=7), "latency_s": 4}
     turn_id = outsider.post(*FAILS, "done", thought, agent="thoughtful")
     wait_until(lambda: ("step.started", 1) in steps(outsider, turn_id), "the reflection to be asked for")
@@ -89,5 +89,5 @@ def test_coordinator_killed_while_it_reflects_costs_one_more_call(outsider: Outs
 
 
 def steps(outsider: Outsider, turn_id: str) -> list[tuple[str, Any]]:
-    """The turn's events so far, with the steps that they tell of."""
+    """The turn's events so far, each with its step."""
     return [(event["type"], event["data"].get("step")) for event in outsider.events(turn_id)]

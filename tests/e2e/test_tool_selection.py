@@ -1,4 +1,4 @@
-"""Tool selection on a running stack: a session's tools stay, and an unlisted one that is asked for runs."""
+"""Tool selection on a running stack: a session keeps its tools, and another tool of the agent runs if asked for."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from tests.e2e.outsider import Json, Outsider, Step, call
 
 
 def steps_of(outsider: Outsider, turn: Json) -> list[tuple[str, bool]]:
-    """Of each model call the hash of what stood before the history, and whether it broke the cache."""
+    """For each model call, the hash of the prompt before the history, and whether it broke the cache."""
     told = [event["data"] for event in outsider.events(turn["id"]) if event["type"] == "model.completed"]
     return [(data["prefix_hash"], data.get("cache_break", False)) for data in told]
 
 
 def test_session_keeps_its_tools(outsider: Outsider) -> None:
-    """Other words choose nothing else; what is not offered runs when it is asked for, and is offered from then on."""
+    """Other words select no other tools; a tool that was not offered runs when asked for, and is then offered."""
 
     def says(words: str, *steps: Step) -> Json:
         return outsider.run(*steps, agent="choosy", session_id="choosy", input=words)

@@ -1,4 +1,4 @@
-"""Turns of a fleet as traces: each one's, once, from whichever coordinator ends it."""
+"""Turns of a fleet as traces: each turn is exported once, whichever coordinator ends it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TREE = [
 
 @pytest.fixture(scope="module")
 def collector() -> Generator[Collector]:
-    """Somebody who takes traces."""
+    """A server that collects traces."""
     with collecting() as running:
         yield running
 
@@ -46,7 +46,7 @@ def traced(
     new_database: Callable[[], dict[str, str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Generator[Outsider]:
-    """Somebody who talks to a stack that tells its turns."""
+    """A client of a stack that exports traces."""
     directory = tmp_path_factory.mktemp(f"traces-{database}")
     scripts_file(directory).touch()
     env = {**new_database(), DIRECTORY_VARIABLE: str(directory), ENDPOINT: collector.url}
@@ -59,12 +59,12 @@ def traced(
 
 
 def shape(spans: list[Taken]) -> list[tuple[str, bool]]:
-    """What a trace is made of, without the model's own name."""
+    """The structure of a trace, without the model's name."""
     return [(span.name.partition(" scripted:")[0], span.is_error) for span in spans]
 
 
 def test_turn_is_a_tree_of_what_it_did(traced: Outsider, collector: Collector) -> None:
-    """Reads that ran side by side do so in the trace; all of it lies within the turn, and agrees with HTTP."""
+    """All spans lie within the turn's, reads that ran together overlap, and calls have the ids that the API shows."""
     turn = traced.run(*STEPS)
     spans = collector.trace(turn["id"])
     assert shape(spans) == TREE
@@ -79,7 +79,7 @@ def test_turn_is_a_tree_of_what_it_did(traced: Outsider, collector: Collector) -
 
 @pytest.mark.parametrize("path", ["/v1/turns", "/v1/responses", "/v1/chat/completions"])
 def test_turn_of_a_caller_is_told_below_its_span(traced: Outsider, collector: Collector, path: str) -> None:
-    """Whichever way it is posted; a header that names no span is ignored."""
+    """However the turn is posted, it is a child of the caller's span; an invalid ``traceparent`` is ignored."""
     body = {"metadata": traced.body("done")["metadata"]}
     said = {"input": "go", "agent": "worker"} if path == "/v1/turns" else {"model": "worker"}
     words = {"messages": [{"role": "user", "content": "go"}]} if "chat" in path else {"input": "go"}
@@ -97,7 +97,7 @@ def test_turn_of_a_caller_is_told_below_its_span(traced: Outsider, collector: Co
 def test_coordinators_tell_each_turn_once(
     traced: Outsider, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that share the work share the telling; one that is stopped tells what it ended before it goes."""
+    """Coordinators share the export; one that is stopped first exports the turns that it ended."""
     monkeypatch.setenv(ENDPOINT, collector.url)
     with worker(traced, "second", "coordinator", "--concurrency", "2") as second:
         second.await_ready()
@@ -111,7 +111,7 @@ def test_coordinators_tell_each_turn_once(
 
 
 def test_collector_that_hangs_keeps_no_worker(traced: Outsider, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns end all the same, and a worker that is asked to stop leaves."""
+    """Turns still end, and a worker that is told to stop exits in time."""
     with collecting() as hanging:
         hanging.is_hanging = True
         monkeypatch.setenv(ENDPOINT, hanging.url)

@@ -1,4 +1,4 @@
-"""Turns told to their receiver by a running stack, with real workers."""
+"""Webhooks of a running stack with real workers."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ LEASE_S = 60.0
 
 @pytest.fixture
 def other() -> Generator[Receiver]:
-    """Somebody who wants to be told."""
+    """A receiver of webhooks."""
     with receiver() as found:
         yield found
 
 
 @pytest.fixture
 def secret(outsider: Outsider) -> str:
-    """What the stack's operator gives a receiver."""
+    """The secret that the stack's operator gives to a receiver."""
     told = run_harness("webhooks", "secret", "--home", str(outsider.stack.home))
     assert told.returncode == 0, told.stderr
     return told.stdout.strip()
 
 
 def webhook_of(outsider: Outsider, turn_id: str) -> Json | None:
-    """What became of a turn's webhook, once it was delivered."""
+    """The state of a turn's webhook, once it was delivered."""
     webhook = outsider.http.get(f"/v1/turns/{turn_id}/webhook").json()
     return webhook if webhook["status"] == "delivered" else None
 
 
 def test_turn_is_told_when_it_parks_and_when_it_ends(outsider: Outsider, other: Receiver, secret: str) -> None:
-    """The receiver answers what is asked, and reads how it went, without asking for the turn."""
+    """The receiver can answer the question and read the result from webhooks alone."""
     turn = outsider.post([call("ask_put", n=1)], "done", webhook=other.url)
     asked = other.await_count(1, LONG_S)[0].genuine(secret)
     assert (asked["type"], asked["data"]["id"], asked["data"]["status"]) == (
@@ -60,7 +60,7 @@ def test_turn_is_told_when_it_parks_and_when_it_ends(outsider: Outsider, other: 
 
 
 def test_every_end_is_told(outsider: Outsider, other: Receiver, secret: str) -> None:
-    """Whether the turn was cancelled, failed, or ran out of its budget."""
+    """A webhook is also sent for a turn that was cancelled, failed, or used its budget up."""
     cancelled = outsider.post([call("ask_put", n=1)], "done", webhook=other.url)
     other.await_count(1, LONG_S)
     outsider.http.post(f"/v1/turns/{cancelled}/cancel")
@@ -73,7 +73,7 @@ def test_every_end_is_told(outsider: Outsider, other: Receiver, secret: str) -> 
 
 @pytest.mark.acceptance
 def test_gateway_that_is_killed_while_it_tells_is_followed_by_the_next(outsider: Outsider, other: Receiver) -> None:
-    """The stack starts another one, which tells it again once the lease is over, under the same id."""
+    """The gateway started next delivers it again under the same id, once the lease has ended."""
     other.answers.append(other.hang)
     turn = outsider.run("done", webhook=other.url)["id"]
     other.await_count(1, LONG_S)

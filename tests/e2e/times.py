@@ -8,12 +8,12 @@ from typing import Any
 
 
 def started(call: dict[str, Any]) -> datetime:
-    """When the attempt whose outcome was taken began."""
+    """When the attempt that gave the call's outcome started."""
     return datetime.fromisoformat(call["started_at"])
 
 
 def finished(call: dict[str, Any]) -> datetime:
-    """When it ended."""
+    """When that attempt ended."""
     return datetime.fromisoformat(call["finished_at"])
 
 
@@ -28,5 +28,5 @@ def waves(turn: dict[str, Any], step: int = 0) -> list[int]:
 
 
 def contents(turn: dict[str, Any], step: int = 0) -> list[str]:
-    """What the model reads of each call of a step."""
+    """The content of each call of a step, as the model reads it."""
     return [call["content"] for call in turn["calls"] if call["step"] == step]

@@ -1,4 +1,4 @@
-"""Workers as if of several hosts: each host has a working directory and a home of its own, and they share no files."""
+"""Workers as if on several hosts: each host has its own working directory and home, and they share no files."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ STOP_TIMEOUT_S: Final = 40.0
 
 @contextmanager
 def open_hosts(directory: Path, *, app: str, queues: Mapping[str, str]) -> Generator[tuple[Outsider, Sequence[Path]]]:
-    """A coordinator and a tool worker on each host, beside a gateway; they share Postgres, Valkey and a bucket.
+    """A coordinator and a tool worker on each host, with one gateway; they share Postgres, Valkey and an S3 bucket.
 
     Args:
         directory: Where the hosts' directories are made.
-        app: What they serve.
+        app: The app to serve.
         queues: The hosts by name, each with the queues that its tool worker serves.
 
     Yields:
-        Who talks to the gateway, and the working directories of the hosts.
+        A client of the gateway, and the working directories of the hosts.
     """
     with ExitStack() as stack:
         s3 = stack.enter_context(s3_service())

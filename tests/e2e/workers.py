@@ -1,4 +1,4 @@
-"""Workers beside those of a stack, and the processes of a stack."""
+"""Additional workers for a stack, and the stack's own processes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A ``harness worker`` in the foreground of somebody else's terminal."""
+    """A ``harness worker`` that runs in the foreground, outside of the stack."""
 
     process: subprocess.Popen[bytes]
     ready: Path
     log: Path
 
     def await_ready(self) -> None:
-        """Wait until it consumes."""
+        """Wait until it takes messages."""
 
         def is_ready() -> bool:
             assert self.process.poll() is None, self.log.read_text()
@@ -39,14 +39,14 @@ class Worker:
         wait_until(is_ready, "the worker to be ready", START_TIMEOUT_S)
 
     def stop(self) -> int:
-        """Ask it to stop, and wait for its exit code."""
+        """Tell it to stop, and wait for its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
 
 @contextmanager
 def worker(outsider: Outsider, name: str, role: str, *options: str) -> Generator[Worker]:
-    """One more worker on the stack's servers; ended at the end."""
+    """Another worker on the stack's servers; it is stopped at the end."""
     stack, place = outsider.stack, outsider.directory / name
     log, ready = place.with_suffix(".log"), place.with_suffix(".ready")
     joined = ("--home", str(stack.home), "--ready-file", str(ready))
@@ -67,7 +67,7 @@ def worker(outsider: Outsider, name: str, role: str, *options: str) -> Generator
 
 
 def kill(outsider: Outsider, role: str) -> int:
-    """Kill the stack's process of that role; returns the pid of what is dead now."""
+    """Kill the stack's process of that role; returns its pid."""
     pid = role_pid(outsider.stack.home, role)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not psutil.pid_exists(pid), f"{role} to be dead and gone, with all its threads")
@@ -75,21 +75,21 @@ def kill(outsider: Outsider, role: str) -> int:
 
 
 def stop(outsider: Outsider, role: str) -> int:
-    """Ask the stack's process of that role to stop; returns its pid."""
+    """Tell the stack's process of that role to stop; returns its pid."""
     pid = role_pid(outsider.stack.home, role)
     os.kill(pid, signal.SIGTERM)
     return pid
 
 
 def await_back(outsider: Outsider, role: str, pid: int) -> None:
-    """Wait until another process than ``pid`` has that role and consumes."""
+    """Wait until another process than ``pid`` has that role and takes messages."""
     home = outsider.stack.home
     wait_until(lambda: role_pid(home, role) not in (0, pid), f"{role} to be started again", START_TIMEOUT_S)
     wait_until((home / "run" / f"{role}.ready").exists, f"{role} to consume again", START_TIMEOUT_S)
 
 
 def tool_children(outsider: Outsider) -> list[psutil.Process]:
-    """The pool processes of the stack's tool worker, while it has any."""
+    """The pool processes of the stack's tool worker; none while it is away."""
     try:
         return psutil.Process(role_pid(outsider.stack.home, "tools")).children()
     except (psutil.NoSuchProcess, ValueError):
