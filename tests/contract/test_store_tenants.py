@@ -23,11 +23,16 @@ def is_crowded(store: SqlTurnStore, turn_id: str) -> bool | None:
 
 
 def test_tenant_is_crowded_when_its_share_runs(world: World) -> None:
-    """Only running turns of the same tenant count, and only queued turns are told."""
+    """Only a tenant's own running turns count, and only queued turns are told that it is crowded.
+
+    A turn that is a call of another one, and one whose calls all wait for people, do not count.
+    """
     store = sharing(world, 2)
     ids = [world.queued(tenant="noisy") for _ in range(5)]
     quiet = world.queued(tenant="quiet")
     world.change(ids[0], status=TurnStatus.RUNNING)
+    world.change(world.queued(tenant="noisy", parent_id=ids[0]), status=TurnStatus.RUNNING)
+    world.change(world.queued(tenant="noisy"), status=TurnStatus.RUNNING, parked_at=world.now())
     world.change(ids[1], status=TurnStatus.REQUIRES_ACTION)
     world.change(ids[2], status=TurnStatus.COMPLETED, finished_at=world.now())
     assert is_crowded(store, ids[4]) is False

@@ -19,9 +19,11 @@ import redis
 import uvicorn
 from sqlalchemy import Engine, create_engine, event, insert, select, update
 
-from api_gateway import publisher
+from api_gateway import database, publisher
 from api_gateway.app import create_app
 from api_gateway.config import Settings
+from api_gateway.metrics import figures
+from api_gateway.routes import health
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.api_keys import ApiKey
@@ -34,7 +36,10 @@ from tests.unit.builders import CAPS
 NOWHERE = "redis://127.0.0.1:1/0"
 AGENT = "support"
 PUBLISH_TIMEOUT_S = 10.0
-"""For what waits for the broker: longer than that of a user, for a machine under load is no broker that is away."""
+"""How long a test's gateway waits for the broker: longer than a user's, because a machine under load is slow."""
+
+DATABASE_TIMEOUT_S = 30
+"""How long it waits for a connection, for ``/readyz`` and for ``/metrics``, and how long its transactions may idle."""
 
 WITHOUT_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients of plain HTTP: each would load all the authorities of the world, for 20 ms."""
@@ -227,9 +232,13 @@ def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **
 
 @contextmanager
 def _patient() -> Generator[None]:
-    """Wake-ups are sent once, however long the broker of a test takes."""
+    """Let a slow broker or database not count as one that is away, and a slow machine not as one that stands still."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publisher, "SOCKET_TIMEOUT_S", PUBLISH_TIMEOUT_S)
+        patch.setattr(health, "CHECK_TIMEOUT_S", DATABASE_TIMEOUT_S)
+        patch.setattr(figures, "TIMEOUT_S", DATABASE_TIMEOUT_S)
+        patch.setattr(database, "CONNECT_TIMEOUT_S", DATABASE_TIMEOUT_S)
+        patch.setattr(database, "IDLE_S", DATABASE_TIMEOUT_S)
         yield
 
 

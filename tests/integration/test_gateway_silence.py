@@ -76,9 +76,9 @@ def test_probe_is_answered_in_time_though_the_database_ends_nothing_that_is_canc
     line: Relay, valkey_url: str, monkeypatch: pytest.MonkeyPatch, path: str, whole: str
 ) -> None:
     """The driver asks Postgres to end the statement, and waits for that; who probes the gateway does not."""
-    monkeypatch.setattr(health, "CHECK_TIMEOUT_S", PROBE_S)
-    monkeypatch.setattr(figures, "TIMEOUT_S", PROBE_S)
     with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+        monkeypatch.setattr(health, "CHECK_TIMEOUT_S", PROBE_S)
+        monkeypatch.setattr(figures, "TIMEOUT_S", PROBE_S)
         wait_until(lambda: whole in gateway.http.get(path).text, "the gateway to have a connection")
         line.silence()
         began = time.monotonic()

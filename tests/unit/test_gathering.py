@@ -12,7 +12,7 @@ import pytest
 
 from harness_worker.core.memory.memories import Memory, MemoryKind
 from harness_worker.core.prompting.prompt import Gathered
-from harness_worker.core.records import Turn
+from harness_worker.core.records import CallStatus, Turn
 from harness_worker.core.registration.hooks import Hooks, TurnEnd, TurnStart, UsageReport
 from harness_worker.core.sources.context_pack import ContextPack, Passage
 from harness_worker.errors import TransientError
@@ -328,7 +328,7 @@ def test_turn_that_was_answered_is_remembered_once(reply: Any, remembered: list[
 
 
 def test_commit_of_a_zombie_leaves_no_memory_and_no_citation() -> None:
-    """A15: who was overtaken while the model spoke writes nothing; the one who ends the turn does, once."""
+    """A15: a visit that was overtaken while the model spoke writes nothing; the one that ends the turn does, once."""
     engine = engine_with(gathering(lambda: (), lambda: PACK))
     engine.store.turns[TURN_ID] = replace(engine.turn, input="I like tea.")
 
@@ -342,6 +342,24 @@ def test_commit_of_a_zombie_leaves_no_memory_and_no_citation() -> None:
     engine.advance()
     assert (engine.turn.output_text, engine.turn.citations) == ("Mine.", ())
     assert [memory.text for _, memory in engine.store.memories] == ["I like tea"]
+
+
+def test_zombie_does_not_end_a_turn_that_another_visit_goes_on_with() -> None:
+    """A15: the visit that overtook it waits for tools when the late answer comes, which changes nothing."""
+    engine = engine_with(gathering(lambda: (), lambda: PACK))
+    engine.store.turns[TURN_ID] = replace(engine.turn, input="I like tea.")
+
+    def overtaken() -> Any:  # noqa: ANN401 - a reply
+        engine.clock.wait(30.0)
+        engine.says(asks("look"))
+        engine.advance()
+        return answers("Late [doc:r.md#1].")
+
+    engine.says(overtaken)
+    engine.advance()
+    assert (engine.turn.status, engine.turn.output_text, engine.turn.citations) == (TurnStatus.RUNNING, "", ())
+    assert engine.store.memories == []
+    assert [call.status for call in engine.calls] == [CallStatus.PENDING]
 
 
 def test_cancelled_turn_leaves_no_memory() -> None:
