@@ -1,4 +1,4 @@
-"""A real gateway for tests, and a hand that writes what workers would write."""
+"""A real gateway for tests, and a stand-in that writes the rows and events that workers would write."""
 
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
@@ -47,7 +47,7 @@ WITHOUT_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 @contextmanager
 def serving(settings: Settings, host: str = "127.0.0.1") -> Generator[str]:
-    """A gateway on a free port of this machine; yields its URL."""
+    """Serve a gateway on a free port of this machine; yields its URL."""
     config = uvicorn.Config(
         create_app(settings), host, port=0, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=1
     )
@@ -95,7 +95,7 @@ class Worker:
             connection.execute(update(turns).where(turns.c.id == turn_id).values(**columns))
 
     def say(self, turn_id: str, role: str, content: Any) -> None:
-        """Append a message."""
+        """Append a message to the turn's history."""
         with self.engine.begin() as connection:
             count = connection.execute(select(turns.c.message_count).where(turns.c.id == turn_id)).scalar_one()
             row = {"turn_id": turn_id, "position": count, "role": role, "content": content}
@@ -103,7 +103,7 @@ class Worker:
             connection.execute(update(turns).where(turns.c.id == turn_id).values(message_count=count + 1))
 
     def call(self, turn_id: str, step: int, position: int, **columns: Any) -> None:
-        """Add a planned call."""
+        """Add a planned call to the turn."""
         row: dict[str, Any] = {
             "turn_id": turn_id,
             "step": step,
@@ -155,7 +155,7 @@ class Worker:
             self.send(turn_id, kind, seq, **data)
 
     def wake_ups(self, turn_id: str, priority: str = "interactive") -> list[dict[str, Any]]:
-        """The Celery messages for the turn that lie in its queue: headers, with the decoded body beside."""
+        """The headers of the Celery messages for the turn in its queue, each with the decoded body added."""
         queue = turn_queue(priority)
         lists = (queue, f"{queue}\x06\x16{LATER}")  # as kombu names that of a priority
         found = [json.loads(raw) for each in lists for raw in self.redis.lrange(each, 0, -1)]
@@ -165,7 +165,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """A served gateway with a client and a worker's hand."""
+    """A running gateway, a client of it, and a stand-in for its workers."""
 
     http: httpx2.Client
     worker: Worker
@@ -244,7 +244,7 @@ def _patient() -> Generator[None]:
 
 @contextmanager
 def keys_on(database_url: str) -> Generator[SqlApiKeys]:
-    """The API keys of a database, as the command line has them."""
+    """The API keys of a database, as the command line manages them."""
     engine = make_engine(database_url, pool_size=1)
     try:
         yield SqlApiKeys(engine)
@@ -253,18 +253,18 @@ def keys_on(database_url: str) -> Generator[SqlApiKeys]:
 
 
 def new_key(keys: SqlApiKeys, tenant: str, days: int | None = None) -> tuple[str, ApiKey]:
-    """A key of the tenant, and what is known of it."""
+    """A new key of the tenant, and the row that is stored of it."""
     key = KEY_PREFIX + secrets.token_urlsafe(32)
     return key, keys.add(secrets.token_hex(6), key_digest(key) or "", tenant=tenant, name="test", days=days)
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The header that shows a key."""
+    """The header that carries a key."""
     return {"Authorization": f"Bearer {key}"}
 
 
 def sync_url(database_url: str) -> str:
-    """The URL with a driver that is installed."""
+    """The database's URL, with the Postgres driver that is installed."""
     return database_url.replace("postgresql://", "postgresql+psycopg://")
 
 
@@ -277,12 +277,12 @@ def sync_engine(database_url: str) -> Engine:
 
 
 def own_db(valkey_url: str) -> str:
-    """A Redis database of the gateway's tests alone."""
+    """The URL of a Redis database that only tests of the gateway use."""
     return valkey_url.rpartition("/")[0] + "/7"
 
 
 def shut_down(port: int) -> None:
-    """End the Redis that listens there."""
+    """Stop the Redis on that port."""
     client: Any = cast("Any", redis.Redis)(port=port)
     client.shutdown(nosave=True)
     client.close()
@@ -301,12 +301,12 @@ def problem_of(response: httpx2.Response, status: int, code: str) -> dict[str, A
 
 
 def statuses(caplog: pytest.LogCaptureFixture) -> list[int]:
-    """The statuses that the access log has told so far; its level must be INFO."""
+    """The statuses in the access log so far; the log's level must be INFO."""
     return [record.__dict__["status"] for record in caplog.records if record.name == "api_gateway.access"]
 
 
 def frames_of(lines: Sequence[str]) -> list[dict[str, str]]:
-    """The events among the lines of a stream; comments are left out."""
+    """The events among the lines of a stream, without comments."""
     frames = "\n".join(lines).split("\n\n")
     told = [[line.partition(": ") for line in frame.split("\n") if line and line[0] != ":"] for frame in frames]
     return [{name: value for name, _, value in frame} for frame in told if frame]

@@ -17,7 +17,7 @@ ASKED: Final[Any] = [{"role": "user", "content": "Where is it?"}]
 
 
 class Client:
-    """The official client, retries and all, and the requests it made."""
+    """The official client with its retries, and the requests that it made."""
 
     def __init__(self, url: str, http: httpx2.Client, **options: Any) -> None:
         self.requests: list[httpx2.Request] = []
@@ -37,13 +37,13 @@ class Client:
 
 @contextmanager
 def client_of(url: str, **options: Any) -> Generator[Client]:
-    """A client of that gateway, who gives up sooner than a user's, so that no test that fails waits for long."""
+    """A client of that gateway; it gives up sooner than a user's, so that a failing test ends soon."""
     with httpx2.Client(trust_env=False) as http:
         yield Client(url, http, **{"timeout": 10.0, **options})
 
 
 def the_turn(gateway: Gateway) -> str:
-    """The one turn there is, once its wake-up is sent: then somebody waits for it."""
+    """The only turn there is, once its wake-up was sent; by then a request waits for it."""
 
     def found() -> str | None:
         ids = gateway.ids()

@@ -1,4 +1,4 @@
-"""A gateway that is killed while it stores a batch: all of it is there, or nothing."""
+"""A gateway that is killed while it stores a batch leaves the whole batch, or nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.acceptance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A database with an agent, and gateways on it."""
+    """A database with an agent, and the gateways on it."""
 
     engine: Engine
     database_url: str
@@ -43,13 +43,13 @@ class Place:
     directory: Path
 
     def numbers(self) -> tuple[int, ...]:
-        """How many rows there are in each table that a post fills."""
+        """The number of rows in each table that a post writes to."""
         with self.engine.connect() as connection:
             return tuple(connection.execute(select(func.count()).select_from(table)).scalar_one() for table in TABLES)
 
     @contextmanager
     def gateway(self) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
-        """A gateway as operators start it: its URL and process."""
+        """A gateway as operators start it: its URL and its process."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         with gateway_process(port, self.database_url, self.redis_url, self.directory / str(port)) as process:
@@ -57,7 +57,7 @@ class Place:
             yield url, process
 
     def struck(self, share: float, took_s: float) -> tuple[int, ...]:
-        """What a post leaves whose gateway is killed."""
+        """The numbers of rows that are left by a post during which the gateway is killed."""
         with self.gateway() as (url, process), ThreadPoolExecutor(1) as threads:
             before, at = self.numbers(), time.monotonic() + share * took_s
             posting = threads.submit(post, url, f"key-{share}")
@@ -70,7 +70,7 @@ class Place:
 
 @pytest.fixture
 def place(database_url: str, valkey_url: str, tmp_path: Path) -> Generator[Place]:
-    """On a database of each kind."""
+    """A place on each kind of database."""
     with gateway_on(database_url, NOWHERE, own_db(valkey_url)):
         pass  # The agent is published.
     engine = create_engine(sync_url(database_url))
@@ -84,7 +84,7 @@ def post(url: str, key: str) -> httpx2.Response:
 
 
 def test_gateway_killed_in_the_midst_of_a_post_leaves_all_or_nothing(place: Place) -> None:
-    """Also of the key: the same request makes one batch, whatever was left."""
+    """The same holds for the key: whatever was left, posting again with it makes one batch."""
     with place.gateway() as (url, _):
         began = time.monotonic()
         assert post(url, "whole").status_code == 202

@@ -1,4 +1,4 @@
-"""BFCL's methods over SQL, one call after the other as a worker makes them, against BFCL's own instances."""
+"""BFCL's methods over SQL, called one after another as a worker does, compared with BFCL's own instances."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SAMPLE = 8
 
 @pytest.fixture(scope="module")
 def bfcl() -> Bfcl:
-    """The package's classes and tasks."""
+    """The classes and tasks of the package."""
     return load_bfcl()
 
 
 @pytest.fixture
 def workload(bfcl: Bfcl, database_url: str) -> Iterator[BfclWorkload]:
-    """The workload over tables of its own."""
+    """The workload, with database tables of its own."""
     engine = make_engine(database_url)
     state = WorkloadState(engine)
     state.create()
@@ -59,7 +59,7 @@ def _context(task: WorkloadTask, number: int, session_id: str | None = None) -> 
 
 
 def _observe(registry: Registry, call: RecordedCall, ctx: RunContext) -> Observation:
-    """What the model reads of a call, as the harness makes it."""
+    """What the model reads of a call, in the harness's form."""
     spec = registry.tools[call.tool]
     try:
         arguments = spec.bind(dict(call.arguments)).values
@@ -71,7 +71,7 @@ def _observe(registry: Registry, call: RecordedCall, ctx: RunContext) -> Observa
 
 
 def _play(workload: BfclWorkload, task: WorkloadTask, times: int) -> tuple[Observation, ...]:
-    """What the last of so many deliveries of each call is answered."""
+    """The answer to the last delivery of each call, of which there are so many."""
     registry = workload.registry()
     return tuple(
         [_observe(registry, call, _context(task, number)) for _ in range(times)][-1]
@@ -88,7 +88,7 @@ def _sample(workload: BfclWorkload, category: str) -> list[WorkloadTask]:
 @pytest.mark.parametrize("deliveries", [1, 2])
 @pytest.mark.parametrize("category", ["base", "long_context"])
 def test_bfcl_tools_equal_the_plain_replay(workload: BfclWorkload, category: str, deliveries: int):
-    """Every observation, the effects in order and the final state are BFCL's own, even if each call comes twice."""
+    """Every result, the order of effects and the final state equal BFCL's own, even if each call is delivered twice."""
     for task in _sample(workload, category):
         expected = workload.replay(task)
         assert _play(workload, task, deliveries) == expected.observations
@@ -98,7 +98,7 @@ def test_bfcl_tools_equal_the_plain_replay(workload: BfclWorkload, category: str
 
 
 def test_bfcl_replay_tells_a_lost_call(workload: BfclWorkload):
-    """The comparison can fail: a turn that did nothing is not what the recorded calls left."""
+    """The comparison can fail: doing nothing is not taken for having made the recorded calls."""
     task = workload.tasks()[0]
     expected, found = workload.replay(task), workload.observed(task, "a turn that never was")
     assert expected.effects
@@ -107,7 +107,7 @@ def test_bfcl_replay_tells_a_lost_call(workload: BfclWorkload):
 
 
 def test_bfcl_call_with_wrong_arguments_is_not_made(workload: BfclWorkload):
-    """A recorded call that does not fit the function's document is refused in the replay and by the tool alike."""
+    """A recorded call that does not fit the function's schema is refused by the replay and by the tool alike."""
     task = next(task for task in workload.tasks() if task.id == "multi_turn_base_173")
     expected = workload.replay(task)
     refused = [each for each in expected.observations if each.is_error]
@@ -117,7 +117,7 @@ def test_bfcl_call_with_wrong_arguments_is_not_made(workload: BfclWorkload):
 
 
 def test_bfcl_replay_leaves_the_recorded_calls_alone(workload: BfclWorkload):
-    """A method that keeps the list it is given and extends it later (a tweet its mentions) has its own."""
+    """A method that keeps a list argument and extends it later gets its own copy of the list."""
     task = next(task for task in workload.tasks() if task.id == "multi_turn_base_90")
     before = repr(task)
     workload.replay(task)
@@ -125,7 +125,7 @@ def test_bfcl_replay_leaves_the_recorded_calls_alone(workload: BfclWorkload):
 
 
 def test_bfcl_instances_share_nothing(bfcl: Bfcl):
-    """What one task does to the padding of a long context, which is the module's own, no other task sees."""
+    """A task may change the padding of a long context, which its module owns; no other task sees that."""
     task = next(task for task in bfcl.tasks if task.category == "long_context" and _flies(bfcl, task))
     first, second = (fresh(bfcl, bfcl.scenarios[task.id], "TravelAPI") for _ in range(2))
     before = freeze(second)
@@ -139,7 +139,7 @@ def _flies(bfcl: Bfcl, task: WorkloadTask) -> bool:
 
 
 def test_bfcl_tasks_are_those_of_the_package(workload: BfclWorkload):
-    """As many tasks and calls as the package records; one message a user's turn holds all its calls."""
+    """There are as many tasks and calls as the package records, and a user turn's calls are one message."""
     tasks = workload.tasks()
     for category in CATEGORIES:
         found = [task for task in tasks if task.category == category]
@@ -149,7 +149,7 @@ def test_bfcl_tasks_are_those_of_the_package(workload: BfclWorkload):
 
 
 def test_bfcl_tool_needs_a_session_that_names_a_task(workload: BfclWorkload):
-    """Without knowing the task there is no state to work on: an error that says what to do."""
+    """Without a task there is no state to work on; the error says what to do."""
     task = workload.tasks()[0]
     observation = _observe(workload.registry(), task.calls[0], _context(task, 0, session_id="somebody"))
     assert observation.is_error

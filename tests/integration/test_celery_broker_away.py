@@ -21,7 +21,7 @@ from harness_worker.wire import ToolMessage
 
 
 def test_timers_go_on_and_a_stop_is_obeyed_while_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The drain and the look at pool processes are timers: they must not wait for the broker."""
+    """Draining and checking the pool processes are timers, which must not wait for the broker."""
     monkeypatch.setattr(state, "should_stop", None)
     consumer: Any = object.__new__(CarefulConsumer)
     consumer.hub = Hub()
@@ -39,7 +39,7 @@ def test_timers_go_on_and_a_stop_is_obeyed_while_the_broker_is_away(monkeypatch:
 
 
 def test_reconnect_does_not_warn_of_an_option_that_is_set() -> None:
-    """Each would have a line of Celery's, and one of our source, in the log."""
+    """Celery would log two lines for each reconnection, about an option that is set on purpose."""
     consumer: Any = object.__new__(CarefulConsumer)
     consumer.app = make_app(Settings(), redis_url="redis://127.0.0.1:1/0")
     consumer.connection, consumer.channel_errors = None, ()
@@ -48,7 +48,7 @@ def test_reconnect_does_not_warn_of_an_option_that_is_set() -> None:
 
 
 class _Runs:
-    """Runs every call, and lets the canvas go on."""
+    """Pretends to run every call, and continues the canvas."""
 
     def run(self, _job: Job) -> Canvas:
         """See ``CallRunner.run``."""
@@ -56,7 +56,7 @@ class _Runs:
 
 
 def test_call_whose_chain_cannot_be_sent_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
-    """Its end is in the journal, and a look-in sends the rest: warnings say so, without a traceback."""
+    """The call's end is stored, and a look-in sends the rest of the chain: the log has warnings without traceback."""
     app = make_app(Settings(), redis_url=f"redis://127.0.0.1:{free_port()}/0")
     app.conf.update(task_publish_retry_policy={"max_retries": 0})
     task = ToolTask("put", cast("Any", _Runs()), cast("Any", None))

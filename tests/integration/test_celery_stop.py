@@ -1,4 +1,4 @@
-"""Stopping what a worker does for a turn: the command that is sent, and the signal that a pool process gets."""
+"""Stopping a turn's work in a worker: the command that is broadcast, and the signal that a pool process gets."""
 
 from __future__ import annotations
 
@@ -201,9 +201,9 @@ print("lives")
 
 
 def test_stop_signal_reaches_only_the_body_it_is_meant_for() -> None:
-    """A knock outside any body never raises; one that came too early stops its body; another call's is ignored.
+    """The signal never raises outside of a body, stops a body that it came too early for, and ignores other calls.
 
-    A second knock lets the body clean up.
+    A second signal does not disturb the body while it cleans up.
     """
     ran = subprocess.run(
         [sys.executable, "-c", CHILD],
@@ -225,7 +225,7 @@ def test_stop_signal_reaches_only_the_body_it_is_meant_for() -> None:
 
 
 def test_what_a_process_started_is_ended_when_it_is_gone() -> None:
-    """It goes with its process, even if that one came and went between two of the worker's ticks."""
+    """What a process started ends with it, even if the process lived only between two ticks of the worker."""
     command = [sys.executable, "-c", POOL]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
         assert parent.stdout is not None
@@ -235,17 +235,17 @@ def test_what_a_process_started_is_ended_when_it_is_gone() -> None:
 
 
 def test_process_that_failed_to_begin_does_not_serve() -> None:
-    """Celery only logs what a receiver of its signal raises; the process ends, and the pool starts another."""
+    """Celery would only log such an error; instead the process ends, and the pool starts another."""
     assert _said(HALF) == ["True"]
 
 
 def test_pool_does_without_a_process_that_is_refused_until_the_next_look() -> None:
-    """However often; nothing of what was refused is left, and the pool is whole again as soon as it may be."""
+    """However often a process is refused, nothing of it is left, and the pool is complete again as soon as possible."""
     assert _said(REFUSED) == [*["processes: 1 open files: -2"] * 3, *["processes: 2 open files: 0"] * 2]
 
 
 def test_pool_that_may_open_no_more_files_does_without_a_process_until_it_may() -> None:
-    """A process dies at its work: its call is over at once, the pool is whole as soon as it may be, and it works."""
+    """If a process dies then, its call ends at once; once files can be opened again, the pool is complete and works."""
     assert _said(CROWDED) == [
         "serves: True open files: 0",
         *["processes: 0 its job is over: True"] * 2,
@@ -254,7 +254,7 @@ def test_pool_that_may_open_no_more_files_does_without_a_process_until_it_may() 
 
 
 def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> None:
-    """Its worker would be in it."""
+    """The group could be the one that the worker itself belongs to."""
     assert _said(NO_LEADER) == ["lives"]
 
 
@@ -272,7 +272,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_stop_command_gives_up_when_the_broker_is_gone() -> None:
-    """A coordinator that tells others to stop does not wait for ever for a broker that it was connected to."""
+    """A coordinator that broadcasts a stop does not wait for ever on a connection to a broker that is gone."""
     port = free_port()
     settings = load_settings()
     app = make_app(settings, redis_url=f"redis://127.0.0.1:{port}/0")

@@ -1,4 +1,4 @@
-"""Our kombu channels on Redis leave there what kombu's own leave: other clients of the broker read it."""
+"""Our kombu channels leave in Redis what kombu's own would leave, because other clients of the broker read it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TRANSPORTS = {"kombu": kombus.Transport, "ours": ours.Transport}
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[str]:
-    """A Redis of this module's own: what is unacknowledged lies in keys that all its clients share."""
+    """A Redis that only this module uses, because all clients of a Redis share its unacknowledged messages."""
     with valkey_service() as url:
         yield url
 
 
 @pytest.fixture
 def looking(broker: str) -> Iterator[Any]:
-    """redis-py's own client, on an empty broker."""
+    """A client of redis-py, on an empty broker."""
     with Redis.from_url(broker, decode_responses=True) as looking:
         looking.flushall()
         yield looking
@@ -61,7 +61,7 @@ def _taken(connection: Connection, queue: str) -> Any:  # noqa: ANN401 - a kombu
 
 @pytest.mark.parametrize("transport", TRANSPORTS.values(), ids=TRANSPORTS)
 def test_taken_message_is_noted_as_kombu_notes_it_and_struck_off(transport: Any, broker: str, looking: Any) -> None:  # noqa: ANN401
-    """The message and where it came from, its tag scored with the time; nothing once it is acknowledged."""
+    """A taken message is recorded with its origin and its time, and an acknowledged one leaves nothing."""
     with Connection(broker, transport=transport) as connection:
         queue = _sent(connection)
         message = _taken(connection, queue)
@@ -81,7 +81,7 @@ def test_look_for_lost_messages_that_a_silent_broker_leaves_locked_is_free_again
     looking: Any,  # noqa: ANN401
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker that stood still takes the lock after its worker gave up: nobody looks until that lock ends."""
+    """If the broker hung while the lock was requested, the lock of the search for lost messages expires soon."""
     monkeypatch.setattr(Lock, "release", print)
     options = make_app(Settings(), redis_url=broker).conf.broker_transport_options
     with Connection(broker, transport=ours.Transport, transport_options=options) as connection:
@@ -93,7 +93,7 @@ def test_look_for_lost_messages_that_a_silent_broker_leaves_locked_is_free_again
 @pytest.mark.parametrize("restorer", TRANSPORTS.values(), ids=TRANSPORTS)
 @pytest.mark.parametrize("taker", TRANSPORTS.values(), ids=TRANSPORTS)
 def test_message_that_one_took_is_restored_by_the_other(taker: Any, restorer: Any, broker: str, looking: Any) -> None:  # noqa: ANN401
-    """What a dead worker took comes back, whichever of the transports it and the restorer have."""
+    """What a dead worker had taken is restored, whichever of the two transports each side uses."""
     with Connection(broker, transport=taker) as took, Connection(broker, transport=restorer) as restores:
         queue = _sent(took)
         tag = _taken(took, queue).delivery_tag
@@ -106,7 +106,7 @@ def test_message_that_one_took_is_restored_by_the_other(taker: Any, restorer: An
 
 
 def test_message_is_acknowledged_on_a_connection_that_was_cut(broker: str, looking: Any) -> None:  # noqa: ANN401
-    """An ordinary connection that the broker closed while it was idle costs no acknowledgement."""
+    """If the broker closed an idle connection, acknowledging on it still works."""
     with Connection(broker, transport=ours.Transport) as connection:
         message = _taken(connection, _sent(connection))
         looking.client_kill_filter(_type="normal", skipme=True)
@@ -115,7 +115,7 @@ def test_message_is_acknowledged_on_a_connection_that_was_cut(broker: str, looki
 
 
 def test_channel_whose_connection_was_given_up_is_a_broker_that_does_not_answer(broker: str) -> None:
-    """While a Redis refuses writes, producers come to hold such channels; kombu's own error would end a round."""
+    """Producers may hold one after Redis refused writes; kombu's own error would end a round of the reconciler."""
     with Connection(broker, transport=ours.Transport) as connection:
         channel: Any = connection.default_channel
         channel.close()
@@ -124,7 +124,7 @@ def test_channel_whose_connection_was_given_up_is_a_broker_that_does_not_answer(
 
 
 def test_full_broker_is_told(broker: str, looking: Any) -> None:  # noqa: ANN401
-    """An error of the broker over a note is raised as kombu raises it."""
+    """If the broker refuses to record a message, the error is raised as kombu raises it."""
     with Connection(broker, transport=ours.Transport) as connection:
         queue = _sent(connection)
         looking.config_set("maxmemory", "1")

@@ -1,4 +1,4 @@
-"""Who sends a canvas waits for none of its results, nor for the Redis that would join them."""
+"""Sending a canvas waits neither for its results, nor for the Redis that would join a chord."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TURNS = 20
 
 @pytest.fixture
 def redis_url() -> Generator[str]:
-    """A Valkey of its own."""
+    """A Valkey that only this module uses."""
     with valkey_service() as url:
         yield url
 
 
 def test_nothing_that_is_sent_is_subscribed_to(redis_url: str) -> None:
-    """Not from outside a task either, as the reconciler sends: nobody would read what comes."""
+    """This also holds outside of a task, as in the reconciler; nobody would read what arrives."""
     settings = load_settings(redis_url=redis_url)
     dispatcher = CeleryDispatcher(make_app(settings, redis_url=redis_url), timing=timing_of(settings))
     turn, reads, writes = a_turn(), [a_call(0), a_call(1)], [a_write(0), a_write(1)]
@@ -43,7 +43,7 @@ def test_nothing_that_is_sent_is_subscribed_to(redis_url: str) -> None:
 
 
 def test_call_goes_to_the_queue_that_its_tool_has_now(redis_url: str) -> None:
-    """Turns that wait for people live through deployments; nobody may take the queue of their plan any more."""
+    """A turn may wait for a person across a deployment, after which no worker may serve the planned queue."""
     settings = load_settings()
     app = make_app(settings, redis_url=redis_url)
     dispatcher = CeleryDispatcher(app, timing=timing_of(settings), queues={"moved": "new"})
@@ -57,7 +57,7 @@ def test_call_goes_to_the_queue_that_its_tool_has_now(redis_url: str) -> None:
 def test_chord_that_redis_cannot_join_is_left_to_the_reconciler_at_once(
     redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker may be another and well: a coordinator neither waits for the Redis beside it nor fails over it."""
+    """If only the Redis beside another broker is away, the coordinator neither waits for it nor fails."""
     settings = load_settings()
     app = make_app(settings, redis_url=f"redis://127.0.0.1:{free_port()}/0", broker_url=redis_url)
     dispatcher, began = CeleryDispatcher(app, timing=timing_of(settings)), monotonic()

@@ -22,13 +22,13 @@ THINKING = {"type": "thinking", "thinking": "Hm, let me see.", "signature": "EqQ
 
 @pytest.fixture
 def stub() -> Generator[MessagesStub]:
-    """A provider that says what the test scripts."""
+    """A provider whose replies the test scripts."""
     with messages_stub() as running:
         yield running
 
 
 class NoReading(Hooks):
-    """Lets nobody read artifacts."""
+    """Hooks that deny every reading of an artifact."""
 
     def on_pre_tool_use(self, event: PreToolUse) -> Deny | None:
         """See ``Hooks.on_pre_tool_use``."""
@@ -64,19 +64,19 @@ def settings(stub: MessagesStub, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def harness(settings: Settings) -> Generator[AgentHarness]:
-    """The engine with a fake key."""
+    """The harness in this process, with a fake key."""
     harness = AgentHarness(a_registry(), settings)
     yield harness
     harness.close()
 
 
 def messages_of(stub: MessagesStub, number: int) -> list[dict[str, Any]]:
-    """What a request told the model."""
+    """The messages in a request to the model."""
     return list(stub.asked[number].body["messages"])
 
 
 def test_turn_sends_back_what_was_said_and_one_result_a_call(stub: MessagesStub, harness: AgentHarness) -> None:
-    """The second request is the first with the model's message as it was, thinking included, and the results."""
+    """The second request is the first with the model's message unchanged, thinking included, and with the results."""
     spoken = [THINKING, {"type": "text", "text": "I'll count."}, tool_use(1, "double", number=4), tool_use(2, "double")]
     stub.answer(Reply(content=spoken), said("Eight.", usage={"cache_read_input_tokens": 7, "output_tokens": 3}))
     result = harness.run_turn(None, "Double four.")
@@ -95,7 +95,7 @@ def test_turn_sends_back_what_was_said_and_one_result_a_call(stub: MessagesStub,
 
 
 def test_turn_goes_on_after_a_pause(stub: MessagesStub, harness: AgentHarness) -> None:
-    """``pause_turn`` is no answer: its message is sent back as it is, and the model goes on."""
+    """``pause_turn`` is no answer: the message is sent back unchanged, and the model continues."""
     stub.answer(said("Let me search.", stop_reason="pause_turn"), said("Found it."))
     result = harness.run_turn(None, "Search.")
     assert (result.status, result.output_text, result.usage.steps) == ("completed", "Found it.", 2)
@@ -106,7 +106,7 @@ def test_turn_goes_on_after_a_pause(stub: MessagesStub, harness: AgentHarness) -
 def test_session_goes_on_after_a_reply_that_was_only_thought(
     stub: MessagesStub, harness: AgentHarness, reason: str
 ) -> None:
-    """No provider takes a message back that ends in a thought; what the user was told stands in its place."""
+    """Providers refuse messages that end in thinking; the text that the user was told takes its place."""
     stub.answer(Reply(content=[THINKING, *said("\n\n").content], stop_reason=reason), said("Hello."))
     first = harness.run_turn("s", "Double four.")
     assert harness.run_turn("s", "Hello?").output_text == "Hello."
@@ -114,7 +114,7 @@ def test_session_goes_on_after_a_reply_that_was_only_thought(
 
 
 def test_blank_text_is_said_and_not_sent_back(stub: MessagesStub, harness: AgentHarness) -> None:
-    """The user reads the words as they were set; the provider takes no blank block back, and each history alike."""
+    """Users get blank text unchanged; it is never sent back, because the provider refuses blank blocks."""
     texts = [{"type": "text", "text": text} for text in ("First.", "\n\n", "Second", " ", "words.")]
     stub.answer(Reply(content=[*texts, THINKING, texts[1], tool_use(1, "double", number=4)]), Reply(content=texts))
     stub.answer(said("Bye."))
@@ -128,12 +128,12 @@ def test_blank_text_is_said_and_not_sent_back(stub: MessagesStub, harness: Agent
 
 
 def called(message: dict[str, Any]) -> list[str]:
-    """The ids of a message's calls, or of its results."""
+    """The call ids in a message's calls or results."""
     return [block.get("id") or block["tool_use_id"] for block in message["content"]]
 
 
 def test_ids_and_names_that_the_provider_refuses_are_sent_otherwise(stub: MessagesStub, harness: AgentHarness) -> None:
-    """Else one reply ends its session: ids are unique and, like names, of few letters; each result stays its call's."""
+    """Ids are made unique, and ids and names limited to allowed characters; results keep matching their calls."""
     first = [tool_use(1, "double", number=n) for n in (4, 5)]
     odd = [{**tool_use(2, "a b!"), "id": "x.y"}, {**first[0], "id": ""}, {**first[0], "name": ""}]
     stub.answer(Reply(content=first), Reply(content=odd), said("Done."), said("Hi."))
@@ -149,7 +149,7 @@ def test_ids_and_names_that_the_provider_refuses_are_sent_otherwise(stub: Messag
 
 
 def marked(stub: MessagesStub, number: int) -> list[int]:
-    """Which messages of a request have a cache breakpoint."""
+    """Which of a request's messages have a cache breakpoint."""
     messages = messages_of(stub, number)
     return [at for at, each in enumerate(messages) if any("cache_control" in block for block in each["content"])]
 
@@ -158,7 +158,7 @@ def marked(stub: MessagesStub, number: int) -> list[int]:
 def test_breakpoint_is_where_the_last_request_ended_though_its_turn_was_cut_short(
     stub: MessagesStub, settings: Settings, reason: str
 ) -> None:
-    """The results and the closing word of such a turn were never sent: the provider has nothing of them."""
+    """The last results and closing text of a turn cut short were never sent, so the provider has not cached them."""
     harness = AgentHarness(a_registry(budget={"max_steps": 1, "max_tool_calls": 99}), settings)
     stub.answer(Reply(content=[tool_use(n, "double", number=n) for n in range(12)], stop_reason=reason), said("Hi."))
     harness.run_turn("s", "Double.")
@@ -169,7 +169,7 @@ def test_breakpoint_is_where_the_last_request_ended_though_its_turn_was_cut_shor
 
 
 def test_breakpoint_is_where_the_last_request_ended_after_pauses(stub: MessagesStub, harness: AgentHarness) -> None:
-    """The provider has what was sent to go on from the first pause."""
+    """The request before ended with the first pause's message, so that is how far the provider's cache reaches."""
     texts = [{"type": "text", "text": "Searching."}] * 24
     stub.answer(Reply(content=texts[:16], stop_reason="pause_turn"), Reply(content=texts, stop_reason="pause_turn"))
     stub.answer(said("Found."))
@@ -179,7 +179,7 @@ def test_breakpoint_is_where_the_last_request_ended_after_pauses(stub: MessagesS
 
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal"])
 def test_turn_cut_short_is_incomplete_and_runs_nothing(stub: MessagesStub, harness: AgentHarness, reason: str) -> None:
-    """What was said stands; calls of a message that was cut short are not run."""
+    """The text said so far stands, and no call of the message that was cut short runs."""
     stub.answer(Reply(content=[{"type": "text", "text": "So f"}, tool_use(1, "double", number=4)], stop_reason=reason))
     result = harness.run_turn(None, "Double four.")
     assert (result.status, result.stop_reason, result.output_text) == ("incomplete", reason, "So f")
@@ -187,7 +187,7 @@ def test_turn_cut_short_is_incomplete_and_runs_nothing(stub: MessagesStub, harne
 
 
 def test_session_goes_on_after_a_refusal(stub: MessagesStub, harness: AgentHarness) -> None:
-    """A provider that is sent again what it declined declines for ever; what tools did by then stays."""
+    """The refused text is not sent again, because it would be refused every time; what the tools did is."""
     stub.answer(said("Hello."), said("I c", stop_reason="refusal"), said("Yes."))
     stub.answer(Reply(content=[THINKING, tool_use(1, "double", number=4)]), Reply(content=[], stop_reason="refusal"))
     stub.answer(said("Hi."))
@@ -211,7 +211,7 @@ def test_session_goes_on_after_a_refusal(stub: MessagesStub, harness: AgentHarne
 
 
 def test_memory_and_judge_survive_a_rate_limit(stub: MessagesStub, settings: Settings) -> None:
-    """A second of it costs neither: their models are asked again like a turn's."""
+    """Models of judges and of memory are asked again after a rate limit, just as a turn's model is."""
     registry = a_registry()
     registry.judge("relevance", model="claude-haiku-5-5")
     registry.agent("guide", model="claude-sonnet-5-5", judges=["relevance"], memory="claude-haiku-5-5")
@@ -228,7 +228,7 @@ def test_memory_and_judge_survive_a_rate_limit(stub: MessagesStub, settings: Set
 
 
 def test_turn_survives_faults_that_pass(stub: MessagesStub, harness: AgentHarness) -> None:
-    """Overload and a cut socket are tried again unseen: one step, one message."""
+    """Overload and a broken connection are retried unseen: one step, one message."""
     busy = Refusal(status=529, kind="overloaded_error", message="Overloaded", headers={"retry-after": "0"})
     stub.answer(busy, said("Eig", ending=Ending.CUT, after=3), said("Eight."))
     result = harness.run_turn(None, "Double four.")
@@ -239,7 +239,7 @@ def test_turn_survives_faults_that_pass(stub: MessagesStub, harness: AgentHarnes
 def test_turn_survives_a_stream_that_stalls(
     stub: MessagesStub, harness: AgentHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked again within the turn's time, of which a reply that goes on may take as much as it needs."""
+    """A stalled stream is retried within the turn's time; a stream that continues may take all of that time."""
     monkeypatch.setattr(silence, "PAUSE_S", 1.0)
     stub.answer(said("Eig", ending=Ending.HANG, after=3), said("Eight is what it is.", piece_chars=1, pause_s=0.1))
     result = harness.run_turn(None, "Double four.")
@@ -248,7 +248,7 @@ def test_turn_survives_a_stream_that_stalls(
 
 
 def test_turn_that_is_refused_says_why(stub: MessagesStub, harness: AgentHarness) -> None:
-    """A refusal for good ends the turn with the provider's words."""
+    """If the provider refuses the request for good, the turn fails with the provider's message."""
     stub.answer(Refusal(status=401, kind="authentication_error", message="invalid bearer token"))
     result = harness.run_turn(None, "Double four.")
     assert (result.status, result.stop_reason) == ("failed", "model_error")
@@ -259,7 +259,7 @@ def test_turn_that_is_refused_says_why(stub: MessagesStub, harness: AgentHarness
 
 
 def test_turn_without_key_says_which_variable_to_set(tmp_path: Path) -> None:
-    """Nobody has to read a log to learn that a key is missing."""
+    """The turn's error names the variable, so that nobody has to read a log."""
     harness = AgentHarness(a_registry(), Settings(home=tmp_path))
     result = harness.run_turn(None, "Double four.")
     assert result.stop_reason == "model_error"
@@ -270,7 +270,7 @@ def test_turn_without_key_says_which_variable_to_set(tmp_path: Path) -> None:
 def test_key_from_a_file_is_sent_without_its_newline(
     stub: MessagesStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As files of secrets end."""
+    """Files that hold secrets usually end with a newline."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-fake\n")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{stub.url}\n")
     stub.answer(said("Eight."))
@@ -283,7 +283,7 @@ def test_key_from_a_file_is_sent_without_its_newline(
 def test_key_that_no_header_may_hold_is_shown_to_nobody(
     stub: MessagesStub, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither to who reads the turn nor to who reads the log; it is not tried again."""
+    """The turn's error and the log say what is wrong without the key, and there is no retry."""
     broken = SecretStr("sk-ant\nSECRET")
     harness = AgentHarness(a_registry(), settings.model_copy(update={"anthropic_api_key": broken}))
     result = harness.run_turn(None, "Double four.")
@@ -296,7 +296,7 @@ def test_key_that_no_header_may_hold_is_shown_to_nobody(
 
 
 def test_turns_of_a_session_share_their_history(stub: MessagesStub, harness: AgentHarness) -> None:
-    """The second turn's request starts with all of the first's, byte for byte; another session's does not."""
+    """The second turn's request begins with all of the first's, byte for byte; another session's does not."""
     stub.answer(Reply(content=[tool_use(1, "double", number=4)]), said("Eight."), said("Sixteen."), said("Who?"))
     harness.run_turn("s", "Double four.")
     second = harness.run_turn("s", "And again.", skill_context="Only even numbers.")
@@ -318,7 +318,7 @@ def test_turns_of_a_session_share_their_history(stub: MessagesStub, harness: Age
 def test_interrupted_turn_does_not_hold_up_its_session(
     stub: MessagesStub, harness: AgentHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C in a notebook cancels the turn; the next one of the session runs, and reads that it was cancelled."""
+    """Ctrl-C in a notebook cancels the turn; the session's next turn runs, and its model is told of the cancel."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -333,7 +333,7 @@ def test_interrupted_turn_does_not_hold_up_its_session(
 
 
 def test_artifact_is_read_back_by_its_session_alone(stub: MessagesStub, harness: AgentHarness) -> None:
-    """A long output becomes an artifact; from then on the session is offered a tool that reads it, behind its own."""
+    """Once a long output is an artifact, the session is offered a tool that reads it, after the agent's own tools."""
     stub.answer(Reply(content=[tool_use(1, "count", until=5_000)]), said("Done."))
     first = harness.run_turn("s", "Count.")
     artifact_id = first.calls[0].content.partition(": ")[0]
@@ -348,7 +348,7 @@ def test_artifact_is_read_back_by_its_session_alone(stub: MessagesStub, harness:
 
 
 def test_hooks_judge_the_reading_of_artifacts_too(stub: MessagesStub, settings: Settings) -> None:
-    """A tool that the harness offers by itself passes the same gates."""
+    """The tool that the harness itself offers passes the same gates as others."""
     harness = AgentHarness(a_registry(NoReading()), settings)
     reads = Reply(content=[tool_use(2, "read_artifact", id="art_1")])
     stub.answer(Reply(content=[tool_use(1, "count", until=5_000)]), reads, said("No."))
@@ -358,7 +358,7 @@ def test_hooks_judge_the_reading_of_artifacts_too(stub: MessagesStub, settings: 
 
 
 def test_agent_that_thinks_reflects_with_the_same_prefix(stub: MessagesStub, settings: Settings) -> None:
-    """Effort, tools, system text and history are the step's: the cache serves both; thoughts go back whole."""
+    """A reflection's request has the step's prefix, so the cache serves both; thinking is sent back whole."""
     harness = AgentHarness(a_registry(think="medium"), settings)
     wrong = Reply(content=[THINKING, tool_use(1, "double", number="four")])
     stub.answer(wrong, Reply(content=[THINKING, *said("A number it must be.").content]), said("Eight."))
@@ -385,7 +385,7 @@ def test_agent_that_thinks_reflects_with_the_same_prefix(stub: MessagesStub, set
 def test_history_that_was_summed_up_goes_out_without_the_thoughts_of_its_newest_step(
     stub: MessagesStub, settings: Settings
 ) -> None:
-    """They are bound to what stood before them; what is thought later goes back whole, and all roles take turns."""
+    """Old thinking is valid only after the text it followed, which a summary replaced; later thinking is sent back."""
     harness = AgentHarness(a_registry(think="low", compact_at_tokens=1_000), settings)
     uses = [tool_use(number, "double", number=number) for number in range(3)]
     long = {"input_tokens": 400, "cache_read_input_tokens": 600}
@@ -406,7 +406,7 @@ def test_history_that_was_summed_up_goes_out_without_the_thoughts_of_its_newest_
 
 
 def test_session_that_grew_past_the_models_window_goes_on(stub: MessagesStub, settings: Settings) -> None:
-    """A step that is refused for its length is sent again under a summary, whatever was measured before."""
+    """A step refused as too long is sent again under a summary, whatever length was measured before."""
     harness = AgentHarness(a_registry(compact_at_tokens="auto"), settings)
     too_long = Refusal(
         status=400, kind="invalid_request_error", message="prompt is too long: 206768 tokens > 200000 maximum"

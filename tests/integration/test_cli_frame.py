@@ -1,4 +1,4 @@
-"""The command line's frame: help, version, exit codes, and the small commands."""
+"""The command line in general: help, version, exit codes, and the small commands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.stacks import APP, HARNESS, ROOT, run_harness, run_here
 
 
 def test_help_shows_how_to_start() -> None:
-    """Help leads a newcomer to a running stack."""
+    """The help tells a newcomer how to start a stack."""
     shown = run_harness("--help")
     assert shown.returncode == 0
     assert "harness up --app package.module:registry" in shown.stdout
 
 
 def test_version_is_one_line() -> None:
-    """The version can be read by a script."""
+    """Scripts can read the version."""
     shown = run_harness("--version")
     assert shown.returncode == 0
     assert shown.stdout.startswith("harness ")
@@ -68,7 +68,7 @@ def test_gateway_checks_its_settings_before_it_listens() -> None:
 
 @pytest.mark.parametrize("role", ["coordinator", "tools"])
 def test_worker_that_cannot_start_leaves_the_catalogue_as_it_was(role: str, sqlite_url: str) -> None:
-    """The gateway goes on with what the workers that run have published."""
+    """The gateway keeps serving what the running workers have published."""
     place = {"HARNESS_DATABASE_URL": sqlite_url, "HARNESS_REDIS_URL": "redis://127.0.0.1:1/0"}
     refused = run_harness("worker", "--role", role, "--app", APP, env={**place, "HARNESS_ARTIFACT_URL": "nope://x"})
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -79,7 +79,7 @@ def test_worker_that_cannot_start_leaves_the_catalogue_as_it_was(role: str, sqli
 
 @pytest.mark.parametrize("arguments", [["run", "caf\udce9"], ["turns", "list", "--home=\udce9"]])
 def test_an_argument_that_is_no_text_is_wrong_usage(arguments: list[str]) -> None:
-    """Bytes of another encoding reach neither JSON nor SQL; the message shows which argument it was."""
+    """Bytes that are not UTF-8 never reach JSON or SQL; the message shows which argument has them."""
     refused = run_harness(*arguments, env={"PYTHONUTF8": "1"})
     assert refused.returncode == 2, refused.stderr
     assert refused.stderr.startswith("harness: ")
@@ -88,7 +88,7 @@ def test_an_argument_that_is_no_text_is_wrong_usage(arguments: list[str]) -> Non
 
 
 def test_gateway_whose_database_is_away_is_a_stack_that_does_not_answer() -> None:
-    """As an unreachable gateway is: the work has not failed."""
+    """The exit code is that of an unreachable gateway, because no work has failed."""
 
     class Away(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -112,7 +112,7 @@ def test_gateway_whose_database_is_away_is_a_stack_that_does_not_answer() -> Non
 def test_internal_error_shows_where_if_the_log_level_is_debug(
     loaded: str, level: str, is_shown: bool, tmp_path: Path
 ) -> None:
-    """As its message promises; not if the settings themselves cannot be read."""
+    """The error's message promises a traceback at that level; there is none if the settings cannot be read."""
     (tmp_path / f"{loaded}.py").write_text("raise RuntimeError('odd')\n")
     failed = run_harness("turns", "list", env={"PYTHONPATH": str(tmp_path), "HARNESS_LOG_LEVEL": level})
     *before, last = failed.stderr.splitlines()
@@ -127,7 +127,7 @@ def test_internal_error_shows_where_if_the_log_level_is_debug(
 
 @pytest.mark.parametrize("loaded", ["pydantic", "typer", "httpx2"])
 def test_ctrl_c_while_it_loads_is_no_traceback(loaded: str, tmp_path: Path) -> None:
-    """It comes while the package, the command line or the command is imported: 130 at once, and not a word."""
+    """Whatever part is being imported when Ctrl-C comes, the command exits at once with 130 and prints nothing."""
     (tmp_path / f"{loaded}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     stopped = run_harness("turns", "list", env={"PYTHONPATH": str(tmp_path)})
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (130, "", "")
@@ -147,7 +147,7 @@ def test_ctrl_c_while_it_loads_is_no_traceback(loaded: str, tmp_path: Path) -> N
 def test_output_that_cannot_be_written_is_told(
     command: str, ending: str, code: int, words: str, tmp_path: Path
 ) -> None:
-    """A full disk is told; who closed stdout, or reads no more, is not bothered."""
+    """A full disk is reported; nothing is printed for users who closed stdout or stopped reading."""
     line = f"set -o pipefail; {shlex.join(HARNESS)} {command.replace('HOME', str(tmp_path / 'home'))} {ending}"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     ran = subprocess.run(
@@ -157,7 +157,7 @@ def test_output_that_cannot_be_written_is_told(
 
 
 def test_what_cannot_be_told_keeps_its_exit_code() -> None:
-    """Wrong usage is wrong usage, whether the message about it has a place or not."""
+    """Wrong usage exits with 2, even if its message cannot be written."""
     for closed in ("2>/dev/full", "2>&-"):
         line = f"{shlex.join(HARNESS)} turns list --url gateway {closed}"
         assert subprocess.run(["bash", "-c", line], cwd=ROOT, timeout=60, check=False).returncode == 2
@@ -165,14 +165,14 @@ def test_what_cannot_be_told_keeps_its_exit_code() -> None:
 
 @pytest.mark.parametrize("command", ["turns list --home ~nobody-has-this-name/home", "migrate --home home"])
 def test_a_home_that_leads_nowhere_is_wrong_usage(command: str, tmp_path: Path) -> None:
-    """That of an unknown user, and one in a working directory that was removed."""
+    """Examples are the home of an unknown user, and a relative one in a directory that was removed."""
     line = f"cd {tmp_path}; rmdir {tmp_path}; PYTHONPATH={ROOT} {shlex.join(HARNESS)} {command}"
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, "as home: " in ran.stderr) == (2, True), ran.stderr
 
 
 def test_migrate_is_idempotent(tmp_path: Path) -> None:
-    """The second time there is nothing to do, and it says so."""
+    """A second migration has nothing to do, and says so."""
     home = str(tmp_path / "home")
     first, second = (json.loads(run_harness("migrate", "--home", home, "--json").stdout) for _ in range(2))
     assert first["from"] is None

@@ -50,7 +50,7 @@ def ended(outsider: Outsider) -> str:
 
 
 def turns(outsider: Outsider, *arguments: str, code: int = 0, run: Run = run_here, **env: str) -> str:
-    """What ``harness turns …`` prints on stdout."""
+    """The output of ``harness turns …`` on stdout."""
     ran = run("turns", *arguments, env={"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80", **env})
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert "\x1b" not in ran.stdout + ran.stderr
@@ -59,7 +59,7 @@ def turns(outsider: Outsider, *arguments: str, code: int = 0, run: Run = run_her
 
 
 def test_list_is_a_table_of_80_columns(outsider: Outsider, ended: str) -> None:
-    """A row says which turn, its status and agent, what it used and how it was asked; nothing in it moves a cursor."""
+    """A row has the turn, its status, agent, usage and input; no text in it can move the cursor."""
     shown = turns(outsider, "list", "--session", "s-1", HTTP_PROXY="http://127.0.0.1:9")
     head, row = shown.splitlines()
     assert head.split() == ["turn", "age", "status", "agent", "steps", "calls", "tokens", "asked"]
@@ -70,7 +70,7 @@ def test_list_is_a_table_of_80_columns(outsider: Outsider, ended: str) -> None:
 
 
 def test_agents_are_listed(outsider: Outsider) -> None:
-    """As a table, or as the gateway gives them."""
+    """``agents`` prints a table, or the gateway's JSON."""
     env = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80"}
     drawn = run_here("agents", env=env)
     assert (drawn.returncode, drawn.stderr) == (0, "")
@@ -82,7 +82,7 @@ def test_agents_are_listed(outsider: Outsider) -> None:
 
 
 def test_usage_tells_what_turns_have_used(outsider: Outsider, ended: str) -> None:
-    """As a table whose last line is the total, or as the gateway gives it; what it refuses is wrong usage."""
+    """``usage`` prints a table with the total last, or JSON; what the gateway refuses is wrong usage."""
     env = {"HARNESS_HOME": str(outsider.stack.home), "COLUMNS": "80"}
     drawn = run_here("usage", "--by", "session", "--session", "s-1", env=env)
     head, row, total = drawn.stdout.splitlines()
@@ -104,7 +104,7 @@ def test_usage_tells_what_turns_have_used(outsider: Outsider, ended: str) -> Non
 
 
 def test_list_narrows_and_pages(outsider: Outsider, ended: str) -> None:
-    """Filters are the gateway's; the next page is one option away; ids alone can be given to other commands."""
+    """Filters are the gateway's, an option gives the next page, and ``-q`` prints ids for other commands."""
     other = outsider.run("done")["id"]
     home = {"HARNESS_HOME": str(outsider.stack.home)}
     first = run_here("turns", "list", "--status", "completed", "--limit", "1", "-q", env=home)
@@ -119,7 +119,7 @@ def test_list_narrows_and_pages(outsider: Outsider, ended: str) -> None:
 
 
 def test_show_tells_each_step_with_its_waves(outsider: Outsider, ended: str) -> None:
-    """The end of an id is enough; the page shows waves, each call's arguments and time, why one failed, the answer."""
+    """``show`` accepts the end of an id and prints waves, arguments, times, why a call failed, and the answer."""
     shown = turns(outsider, "show", ended[-8:], "--messages")
     lines = shown.splitlines()
     assert lines[0] == f"{ended}  completed"
@@ -138,13 +138,13 @@ def test_show_tells_each_step_with_its_waves(outsider: Outsider, ended: str) -> 
 
 
 def test_show_json_is_the_gateways_turn(outsider: Outsider, ended: str) -> None:
-    """A program gets the document of the API."""
+    """``show --json`` prints the API's document."""
     assert json.loads(turns(outsider, "show", ended, "--json", "--messages")) == outsider.turn(ended)
 
 
 @pytest.mark.parametrize("terminal", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
 def test_what_a_terminal_cannot_show_is_escaped(outsider: Outsider, terminal: dict[str, Any]) -> None:
-    """Whoever asked in whatever language, every terminal shows the turn; the JSON is the same document."""
+    """Any language can be shown on any terminal; with ``--json`` the document is the same."""
     turn_id = outsider.run("Grüße 😀", input="Wo ist mein Päckchen? 😀")["id"]
     asked = partial(turns, outsider, run=run_harness, **terminal)
     shown = asked("show", turn_id)
@@ -156,7 +156,7 @@ def test_what_a_terminal_cannot_show_is_escaped(outsider: Outsider, terminal: di
 
 @pytest.mark.parametrize("columns", ["0", "5"])
 def test_no_terminal_is_too_narrow(outsider: Outsider, ended: str, columns: str) -> None:
-    """A width of nothing is one that nobody knows, and a page has at least as many columns as it needs."""
+    """A width of 0 counts as unknown, and output has at least as many columns as it needs."""
     assert "result of toolu_2 failed" in turns(outsider, "show", ended, "--messages", COLUMNS=columns)
     assert ended[-12:] in turns(outsider, "list", "--session", "s-1", COLUMNS=columns)
     turns(outsider, "tail", ended, COLUMNS=columns)
@@ -166,7 +166,7 @@ def test_no_terminal_is_too_narrow(outsider: Outsider, ended: str, columns: str)
 
 
 def test_tail_json_gives_events_while_the_turn_runs(outsider: Outsider) -> None:
-    """Each durable event is a line as soon as it happens, without gaps; the end of the turn ends it, with 0."""
+    """Each durable event is a line as soon as it happens, without gaps; at the turn's end the command exits with 0."""
     turn_id = outsider.post([call("meet", who="a", parties=2), call("meet", who="b", parties=2)], "done")
     env = {**os.environ, "HARNESS_HOME": str(outsider.stack.home)}
     holding = outsider.post([call("hold", who="a", s=LONG_S)], "never said")
@@ -189,14 +189,14 @@ def test_tail_json_gives_events_while_the_turn_runs(outsider: Outsider) -> None:
 
 
 def test_tail_draws_the_turn(outsider: Outsider, ended: str) -> None:
-    """A person sees the waves and what the turn came to."""
+    """``tail`` shows people the waves, and what the turn used."""
     shown = turns(outsider, "tail", ended)
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("  wave")] == ["wave", "wave"]
     assert "completed in" in shown
 
 
 def test_cancel_says_what_became_of_each(outsider: Outsider, ended: str) -> None:
-    """Several at once: running ones end, one that was over stays as it was; all over is 0."""
+    """Of several turns, running ones end and ended ones stay; the exit code is 0 once all are over."""
     running = [outsider.post([call("hold", who=str(n), s=LONG_S)], "never said") for n in range(2)]
     for turn_id in running:
         outsider.await_entry(turn_id, "0.0")
@@ -209,7 +209,7 @@ def test_cancel_says_what_became_of_each(outsider: Outsider, ended: str) -> None
 
 
 def test_cancel_by_metadata_stops_what_runs_and_what_waits(outsider: Outsider, ended: str) -> None:
-    """All that are open, also those in the queue; what is over stays, and nothing to stop is no mistake."""
+    """All unfinished turns are cancelled, queued ones too; having nothing to cancel is no error."""
     body = outsider.body([call("hold", who="a sweep", s=LONG_S)], "never said", session_id="a-sweep")
     posted = [outsider.http.post("/v1/turns", json=body).json()["id"] for _ in range(3)]
     outsider.await_entry(posted[0], "0.0")
@@ -226,7 +226,7 @@ def test_cancel_by_metadata_stops_what_runs_and_what_waits(outsider: Outsider, e
 
 
 def test_batch_that_is_refused_is_told_by_the_lines_of_its_file(outsider: Outsider, tmp_path: Path) -> None:
-    """What the gateway counts, without the empty lines, is no number that its author knows."""
+    """Errors name lines of the file, while the gateway counts requests, without empty lines."""
     file, env = tmp_path / "turns.jsonl", {"HARNESS_HOME": str(outsider.stack.home)}
     good = {"custom_id": "a", "params": {"agent": "worker", "input": "x"}}
 
@@ -245,7 +245,7 @@ def test_batch_that_is_refused_is_told_by_the_lines_of_its_file(outsider: Outsid
 
 
 def test_batch_is_made_once_with_a_key_of_its_author(outsider: Outsider, tmp_path: Path) -> None:
-    """Who was killed before it said so posts it again."""
+    """An author whose command was killed can post the same batch again."""
     file, env = tmp_path / "turns.jsonl", {"HARNESS_HOME": str(outsider.stack.home)}
     file.write_text(json.dumps({"custom_id": "a", "params": outsider.body("done")}))
     create = ("batches", "create", str(file), "--json", "--key")
@@ -259,7 +259,7 @@ def test_batch_is_made_once_with_a_key_of_its_author(outsider: Outsider, tmp_pat
 
 
 def test_fork_for_an_unknown_agent_is_wrong_usage(outsider: Outsider) -> None:
-    """As it is for `harness run`: there is nothing to ask."""
+    """The exit code is 2, as for ``harness run``."""
     origin = outsider.run("done")["id"]
     command = ("turns", "fork", origin, "--from-step", "0", "--agent", "wroker")
     refused = run_here(*command, env={"HARNESS_HOME": str(outsider.stack.home)})
@@ -268,7 +268,7 @@ def test_fork_for_an_unknown_agent_is_wrong_usage(outsider: Outsider) -> None:
 
 
 def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:
-    """The command prints the fork's id and nothing else, so that others can be given it."""
+    """The command prints only the fork's id, so that other commands can use it."""
     origin = outsider.run([call("look", n=1)], "done", session_id="talk")["id"]
     page = (ROOT / "docs" / "how-to" / "fork-turns.md").read_text()
     commands = "".join(re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
@@ -301,7 +301,7 @@ def test_page_on_forks_runs_as_it_is_written(outsider: Outsider) -> None:
     ],
 )
 def test_turns_told_what_is_wrong(outsider: Outsider, arguments: list[str], code: int, words: str) -> None:
-    """Unknown turns, unclear ids, wrong options and no stack each have their exit code and say what to do."""
+    """Unknown turns, ambiguous ids, wrong options and a missing stack each have their exit code and say what to do."""
     ran = run_here("turns", *arguments, env={"HARNESS_HOME": str(outsider.stack.home)})
     assert (ran.returncode, ran.stdout) == (code, "")
     assert words in ran.stderr
@@ -309,7 +309,7 @@ def test_turns_told_what_is_wrong(outsider: Outsider, arguments: list[str], code
 
 
 def test_tail_survives_the_gateways_restart(outsider: Outsider) -> None:
-    """A gateway that dies is started again by its stack: the events go on where they stopped, each once."""
+    """After the stack has restarted a killed gateway, events continue where they stopped, each once."""
     turn_id = outsider.post([call("hold", who="a", s=4)], "done")
     outsider.await_entry(turn_id, "0.0")
     (gateway,) = [process.pid for process in outsider.stack.processes if process.role == "gateway"]
@@ -337,7 +337,7 @@ def test_tail_survives_the_gateways_restart(outsider: Outsider) -> None:
     ],
 )
 def test_completion_of_bash_and_zsh(shell: str, variables: dict[str, str], expected: str) -> None:
-    """What the shells ask for when the user presses Tab."""
+    """The command answers what these shells ask when the user presses Tab."""
     ran = run_harness(env={"_HARNESS_COMPLETE": shell, **variables})
     assert expected in ran.stdout
     assert "worker" not in ran.stdout

@@ -1,4 +1,4 @@
-"""``harness webhooks secret``: what receivers verify with, from where the gateway has it."""
+"""``harness webhooks secret`` prints the secret by which receivers verify webhooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLD = "an-older-secret-of-the-operator"
 
 
 def test_secret_follows_from_the_newest_that_is_set(tmp_path: Path) -> None:
-    """It stands alone, so that a variable can take it; each tenant has its own."""
+    """Only the secret is printed, so that a shell variable can take it; each tenant has its own."""
     env = {"HARNESS_WEBHOOK_SECRET": f"{NEW} {OLD}", "HARNESS_HOME": str(tmp_path)}
     plain = run_here("webhooks", "secret", env=env)
     assert (plain.returncode, plain.stderr) == (0, "")
@@ -27,7 +27,7 @@ def test_secret_follows_from_the_newest_that_is_set(tmp_path: Path) -> None:
 
 
 def test_secret_of_a_home_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
-    """`harness up` makes it; what is set wins over it."""
+    """``harness up`` makes the secret; one that is set takes precedence."""
     home = Home(tmp_path / "home")
     home.prepare()
     assert home.kept_webhook_secret() is None
@@ -41,7 +41,7 @@ def test_secret_of_a_home_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
 
 @pytest.mark.parametrize("content", [b"", b" \n"], ids=["empty", "blank"])
 def test_secret_whose_file_is_empty_is_made_anew(tmp_path: Path, content: bytes) -> None:
-    """A power cut may leave one; it is none to verify with, and the next stack has one."""
+    """A loss of power may leave an empty file; nothing can be verified with it, and the next stack makes a secret."""
     (tmp_path / "webhook_secret").write_bytes(content)
     told = run_here("webhooks", "secret", "--home", str(tmp_path), env={"HARNESS_WEBHOOK_SECRET": ""})
     assert (told.returncode, told.stdout) == (2, "")
@@ -58,7 +58,7 @@ def test_secret_whose_file_is_empty_is_made_anew(tmp_path: Path, content: bytes)
     ids=["no text", "zeros", "short", "control character"],
 )
 def test_secret_whose_file_holds_none_is_wrong_usage(tmp_path: Path, content: bytes) -> None:
-    """The file is named and kept, and nothing of it is shown: by who asks, and by a stack that would sign with it."""
+    """The command and the stack both refuse it; the file is named and kept, and nothing of it is shown."""
     file = tmp_path / "webhook_secret"
     file.write_bytes(content)
     env = {"HARNESS_WEBHOOK_SECRET": "", "HARNESS_HOME": str(tmp_path), "HARNESS_APP": APP}
@@ -70,7 +70,7 @@ def test_secret_whose_file_holds_none_is_wrong_usage(tmp_path: Path, content: by
 
 
 def test_private_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut leaves the old content or the new, never an empty file."""
+    """After a loss of power the file has the old content or the new, and is never empty."""
     file = tmp_path / "file"
     synced: list[tuple[int, bool]] = []
 
@@ -87,7 +87,7 @@ def test_private_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypa
     [("", "has kept none in"), ("hidden", "HARNESS_WEBHOOK_SECRET=***: give one secret")],
 )
 def test_secret_that_is_not_there_says_what_to_do(tmp_path: Path, secret: str, said: str) -> None:
-    """With the exit code of wrong usage."""
+    """The exit code is that of wrong usage."""
     told = run_here("webhooks", "secret", env={"HARNESS_WEBHOOK_SECRET": secret, "HARNESS_HOME": str(tmp_path)})
     assert (told.returncode, told.stdout) == (2, "")
     assert said in told.stderr
@@ -96,7 +96,7 @@ def test_secret_that_is_not_there_says_what_to_do(tmp_path: Path, secret: str, s
 
 
 def test_tenant_that_could_have_no_key_is_refused() -> None:
-    """A blank at the end would give a secret that verifies nothing."""
+    """A blank at the end, for example, would give a secret that verifies nothing."""
     told = run_here("webhooks", "secret", "--tenant", "acme ", env={"HARNESS_WEBHOOK_SECRET": NEW})
     assert (told.returncode, told.stdout) == (2, "")
     assert "--tenant 'acme '" in told.stderr

@@ -1,4 +1,4 @@
-"""Artifacts over HTTP: whole, in parts, and not at all."""
+"""Artifacts over HTTP, whole and in parts, and what is answered if one is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ID = "art_1"
 
 @pytest.fixture
 def gateway(database_url: str, valkey_url: str, tmp_path: Path) -> Generator[Gateway]:
-    """A gateway on each kind of database, with a file store in which a worker has put one artifact."""
+    """A gateway on each kind of database, with a file store in which there is one artifact."""
     url = f"file://{tmp_path}/blobs"
     FsspecBlobs(url).put(artifact_key("turn", ID), DATA.encode())
     with gateway_on(database_url, NOWHERE, own_db(valkey_url), artifact_url=url) as running:
@@ -53,13 +53,13 @@ def keep(gateway: Gateway, artifact_id: str, tenant: str = "default") -> None:
 
 
 def got(gateway: Gateway, **headers: str) -> httpx2.Response:
-    """The artifact, or what is said instead."""
+    """The response to a request for the artifact."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return gateway.http.get(f"/v1/artifacts/{ID}", headers=named)
 
 
 def test_artifact_is_given_as_the_tool_gave_it(gateway: Gateway) -> None:
-    """All bytes, as UTF-8 text that no browser takes for anything else; HEAD tells the size."""
+    """All bytes come as UTF-8 text that no browser interprets; HEAD gives the size."""
     whole = got(gateway)
     assert (whole.status_code, whole.text == DATA) == (200, True)
     told = ("content-type", "accept-ranges", "x-content-type-options", "content-length")
@@ -72,7 +72,7 @@ def test_artifact_is_given_as_the_tool_gave_it(gateway: Gateway) -> None:
     ("asked", "start", "stop"), [("bytes=0-9", 0, 10), ("bytes=2000000-", 2_000_000, None), ("bytes=-5", -5, None)]
 )
 def test_artifact_is_given_in_parts(gateway: Gateway, asked: str, start: int, stop: int | None) -> None:
-    """206 with exactly the bytes asked for."""
+    """A range is answered 206 with exactly its bytes."""
     part, data = got(gateway, Range=asked), DATA.encode()
     assert (part.status_code, part.content == data[start:stop]) == (206, True)
     first = start if start >= 0 else len(data) + start
@@ -80,7 +80,7 @@ def test_artifact_is_given_in_parts(gateway: Gateway, asked: str, start: int, st
 
 
 def test_artifact_ranges_that_cannot_be_are_told(gateway: Gateway) -> None:
-    """Behind the end is 416 with the size; what is no range, or one of another version, is ignored."""
+    """A range past the end is 416 with the size; an invalid one, or one of another version, is ignored."""
     refused = got(gateway, Range="bytes=99999999-")
     problem_of(refused, 416, "range_not_satisfiable")
     assert refused.headers["content-range"] == f"bytes */{len(DATA.encode())}"
@@ -92,7 +92,7 @@ def test_artifact_ranges_that_cannot_be_are_told(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("named", ["{}", "W/{}", '"other", {}', "*"])
 def test_artifact_that_the_client_has_is_not_sent_again(gateway: Gateway, named: str) -> None:
-    """304 with the ETag, whatever range is asked for; one that the client does not have is sent."""
+    """If the ETag matches, the answer is 304, whatever range is asked for."""
     etag = got(gateway).headers["etag"]
     unchanged = got(gateway, If_None_Match=named.format(etag), Range="bytes=0-9")
     assert (unchanged.status_code, unchanged.headers["etag"], unchanged.content) == (304, etag, b"")
@@ -100,13 +100,13 @@ def test_artifact_that_the_client_has_is_not_sent_again(gateway: Gateway, named:
 
 
 def test_artifact_head_is_of_the_whole(gateway: Gateway) -> None:
-    """A range is for GET alone."""
+    """HEAD ignores ranges, which are for GET alone."""
     told = gateway.http.head(f"/v1/artifacts/{ID}", headers={"Range": "bytes=0-9"})
     assert (told.status_code, told.headers["content-length"]) == (200, str(len(DATA.encode())))
 
 
 def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
-    """One nobody stored, another tenant's, one whose bytes are gone, and one that has expired."""
+    """That is one never stored, another tenant's, one whose bytes are gone, or one that has expired."""
     keep(gateway, "art_theirs", tenant="other")
     keep(gateway, "art_lost")
     for artifact_id in ("art_none", "art_theirs", "art_lost", "%00", "a" * 5_000, "..%2f..%2fetc%2fpasswd"):
@@ -117,7 +117,7 @@ def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
 
 
 def test_artifact_of_an_unknown_store_says_which_setting_is_missing(sqlite_url: str, valkey_url: str) -> None:
-    """A gateway that was not told where the bytes are does not pretend that there are none."""
+    """A gateway without the setting for the store does not claim that there are no artifacts."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
         keep(gateway, ID)
         assert "HARNESS_ARTIFACT_URL" in problem_of(got(gateway), 503, "not_ready")["detail"]
@@ -127,7 +127,7 @@ def test_artifact_of_an_unknown_store_says_which_setting_is_missing(sqlite_url: 
 def test_artifact_of_a_store_that_does_not_answer_is_worth_another_try(
     sqlite_url: str, valkey_url: str, reach_s3: Callable[[S3], None]
 ) -> None:
-    """Errors of the library that reaches S3 are told as the store's."""
+    """Errors of the library that accesses S3 are reported as errors of the store."""
     reach_s3(S3(url=f"http://{LOOPBACK}:{free_port()}"))
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), artifact_url="s3://bucket") as gateway:
         keep(gateway, ID)
@@ -137,7 +137,7 @@ def test_artifact_of_a_store_that_does_not_answer_is_worth_another_try(
 def test_artifact_store_that_hangs_holds_up_nothing_else(
     sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each reader is told in time; long bodies, which are read in threads too, are read meanwhile."""
+    """Each reader gets an answer in time; long request bodies, which also need threads, are read meanwhile."""
     monkeypatch.setattr(gateway_artifacts, "READ_TIMEOUT_S", 1.0)
     pipe = tmp_path / artifact_key("turn", ID)
     pipe.parent.mkdir(parents=True)
@@ -165,12 +165,12 @@ def test_artifact_store_that_hangs_holds_up_nothing_else(
     ],
 )
 def test_span_of_reads_one_range(header: str | None, size: int, span: tuple[int, int] | None) -> None:
-    """What cannot be read is ignored; what reaches over the end is cut."""
+    """An invalid range is ignored, and one that reaches past the end is cut."""
     assert span_of(header, size) == (span and Span(start=span[0], stop=span[1]))
 
 
 @pytest.mark.parametrize(("header", "size"), [("bytes=9-", 9), ("bytes=-0", 9), ("bytes=0-", 0), ("bytes=-3", 0)])
 def test_span_of_nothing_is_unsatisfiable(header: str, size: int) -> None:
-    """There is nothing to give."""
+    """No range of an empty artifact can be given."""
     with pytest.raises(Unsatisfiable):
         span_of(header, size)

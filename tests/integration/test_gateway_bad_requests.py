@@ -24,7 +24,7 @@ GOOD = {"agent": AGENT, "input": "hello"}
 
 @pytest.fixture(scope="module")
 def gateway(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory, valkey_url: str) -> Generator[Gateway]:
-    """One gateway for all: nothing here is accepted."""
+    """One gateway for the whole module, which accepts nothing in it."""
     file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("gateway") / "harness.db")
     with gateway_on(
         f"sqlite:///{file}", NOWHERE, own_db(valkey_url), max_body_bytes=100_000, body_idle_s=2.0
@@ -109,26 +109,26 @@ def test_body_that_is_no_json_object_is_422(gateway: Gateway, content: bytes) ->
     ],
 )
 def test_field_of_the_wrong_kind_is_422_and_named(gateway: Gateway, loc: list[str], change: dict[str, Any]) -> None:
-    """Each field is checked strictly; the problem says which one is wrong."""
+    """Each field is checked strictly, and the problem says which one is wrong."""
     response = gateway.http.post("/v1/turns", json={**GOOD, **change})
     problem = problem_of(response, 422, "invalid_request")
     assert problem["errors"][0]["loc"][: len(loc) + 1] == ["body", *loc]
 
 
 def test_every_wrong_field_is_told_at_once(gateway: Gateway) -> None:
-    """A person mends all of them in one go."""
+    """All wrong fields are named in one answer."""
     problem = problem_of(gateway.http.post("/v1/turns", json={"agent": 1, "x": 2}), 422, "invalid_request")
     assert {error["loc"][1] for error in problem["errors"]} == {"agent", "input", "x"}
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "nonsense", ""])
 def test_body_is_json_whatever_the_content_type(gateway: Gateway, content_type: str) -> None:
-    """The body speaks for itself."""
+    """The body is parsed as JSON without regard to its content type."""
     assert send(gateway, json.dumps(GOOD).encode(), content_type).status_code == 202
 
 
 def test_body_above_the_limit_is_413(gateway: Gateway) -> None:
-    """A body of the limit's size is read, one byte more is too large, announced or not."""
+    """A body of the limit's size is read; one byte more is too large, with ``Content-Length`` or without."""
     empty = json.dumps({**GOOD, "input": ""}).encode()
     fits = json.dumps({**GOOD, "input": "x" * (100_000 - len(empty))}).encode()
     assert len(fits) == 100_000
@@ -140,7 +140,7 @@ def test_body_above_the_limit_is_413(gateway: Gateway) -> None:
 
 
 def test_body_that_is_encoded_is_422(gateway: Gateway) -> None:
-    """The problem says that it is the encoding; one that changes nothing is taken."""
+    """The problem names the encoding; ``identity`` is accepted."""
     plain = json.dumps(GOOD).encode()
     encoded = gateway.http.post("/v1/turns", content=gzip.compress(plain), headers={"Content-Encoding": "gzip"})
     problem = problem_of(encoded, 422, "invalid_request")
@@ -149,7 +149,7 @@ def test_body_that_is_encoded_is_422(gateway: Gateway) -> None:
 
 
 def test_body_that_stops_coming_is_408(gateway: Gateway) -> None:
-    """Nobody waits for the rest for ever; the connection is closed."""
+    """The gateway does not wait for ever for the rest, and closes the connection."""
     with posting(gateway, b"{") as client:
         answer = b"".join(iter(lambda: client.recv(65_536), b""))
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -158,7 +158,7 @@ def test_body_that_stops_coming_is_408(gateway: Gateway) -> None:
 
 
 def test_body_that_comes_byte_by_byte_is_408(sqlite_url: str, valkey_url: str) -> None:
-    """A client that never pauses for long does not hold its connection for ever either."""
+    """A client that keeps sending, but very slowly, cannot hold its connection for ever either."""
     with (
         gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), body_idle_s=0.3) as hurried,
         posting(hurried, b"{", content_bytes=100_000) as client,
@@ -174,7 +174,7 @@ def test_body_that_comes_byte_by_byte_is_408(sqlite_url: str, valkey_url: str) -
 
 
 def test_client_that_leaves_amid_its_body_hurts_nobody(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    """It is no error of the gateway: nothing is logged as one."""
+    """It is not logged as an error."""
     caplog.set_level("INFO", "api_gateway.access")
     with posting(gateway, b"{"):
         pass
@@ -234,7 +234,7 @@ def test_list_query_that_makes_no_sense_is_422(gateway: Gateway, query: str) -> 
 
 @pytest.mark.parametrize("path", ["/v1/turns", "/v1/usage"])
 def test_each_parameter_of_a_query_that_is_wrong_is_named(gateway: Gateway, path: str) -> None:
-    """Unknown ones beside those with a wrong value: one entry a place."""
+    """Unknown parameters and wrong values are reported together, one entry each."""
     query = "limit=0&foo=1&bar=2&metadata.b=%00&metadata.c=fine"
     problem = problem_of(gateway.http.get(f"{path}?{query}"), 422, "invalid_request")
     wrong = ["limit", "foo", "bar", "metadata.b"]
@@ -249,7 +249,7 @@ def test_each_parameter_of_a_query_that_is_wrong_is_named(gateway: Gateway, path
     ],
 )
 def test_turn_query_that_makes_no_sense_is_422(gateway: Gateway, path: str, query: str) -> None:
-    """Queries on one turn are checked as strictly as those on the list."""
+    """Query parameters of one turn are checked as strictly as those of the list."""
     turn_id = gateway.posted()["id"]
     problem_of(gateway.http.get(f"/v1/turns/{turn_id}{path}?{query}"), 422, "invalid_request")
 
@@ -265,7 +265,7 @@ def test_turn_query_that_makes_no_sense_is_422(gateway: Gateway, path: str, quer
     ],
 )
 def test_post_with_a_query_is_422(gateway: Gateway, path: str, body: dict[str, Any]) -> None:
-    """No post has any, so what it means to say must not be passed over; nothing is made."""
+    """No POST has query parameters, so one must not be ignored silently; nothing is made."""
     turn_id = gateway.posted()["id"]
     response = gateway.http.post(f"{path.format(turn_id=turn_id)}?wait=20", json=body)
     assert (response.status_code, "query.wait: unknown field" in response.text) == (422, True), response.text
@@ -274,7 +274,7 @@ def test_post_with_a_query_is_422(gateway: Gateway, path: str, body: dict[str, A
 
 @pytest.mark.parametrize("after", ["9" * 19, "9" * 30, "9" * 9_000])
 def test_events_after_a_huge_seq_are_none(gateway: Gateway, after: str) -> None:
-    """A number beyond any row's is a number all the same."""
+    """A number greater than any row's is valid, and gives no events."""
     turn_id = gateway.posted()["id"]
     response = gateway.http.get(f"/v1/turns/{turn_id}/events?after={after}")
     assert response.json() == {"data": [], "next": None}
@@ -285,7 +285,7 @@ def test_events_after_a_huge_seq_are_none(gateway: Gateway, after: str) -> None:
     ("method", "tail"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/inputs"), ("GET", "/x")]
 )
 def test_turn_that_does_not_exist_is_404(gateway: Gateway, turn_id: str, method: str, tail: str) -> None:
-    """Whatever is asked of a turn nobody made."""
+    """This holds for every request about a turn."""
     response = gateway.http.request(method, f"/v1/turns/{turn_id}{tail}", json={"message": "hi"})
     problem_of(response, 404, "not_found")
 
@@ -294,7 +294,7 @@ def test_turn_that_does_not_exist_is_404(gateway: Gateway, turn_id: str, method:
     "path", ["/", "/v1", "/v1/", "/v1/turns/", "/v2/turns", "/v1/agents/", "/healthz/", "//v1/turns"]
 )
 def test_unknown_route_is_404(gateway: Gateway, path: str) -> None:
-    """Paths are exact: nothing redirects."""
+    """Paths must match exactly, and nothing redirects."""
     problem_of(gateway.http.get(gateway.url + path), 404, "not_found")
 
 
@@ -312,7 +312,7 @@ def test_unknown_route_is_404(gateway: Gateway, path: str) -> None:
     ],
 )
 def test_method_that_is_not_offered_is_405_with_allow(gateway: Gateway, method: str, path: str, allowed: str) -> None:
-    """The answer names every method the path has."""
+    """``Allow`` names every method of the path."""
     response = gateway.http.request(method, path)
     assert response.headers["allow"] == allowed
     if method != "HEAD":
@@ -344,13 +344,13 @@ def test_head_is_get_without_its_body(gateway: Gateway) -> None:
     ],
 )
 def test_input_that_is_neither_decision_nor_message_is_422(gateway: Gateway, body: dict[str, Any]) -> None:
-    """Exactly one of decision and message, and nothing that does not belong to it."""
+    """An input has either a decision or a message, and no field that does not belong to it."""
     turn_id = gateway.posted()["id"]
     problem_of(gateway.http.post(f"/v1/turns/{turn_id}/inputs", json=body), 422, "invalid_request")
 
 
 def test_bytes_that_are_no_http_do_not_stop_the_server(gateway: Gateway) -> None:
-    """A broken client hurts nobody else."""
+    """Other clients are still served."""
     address = urlsplit(gateway.url)
     with socket.create_connection((address.hostname, address.port), timeout=30) as raw:
         raw.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")

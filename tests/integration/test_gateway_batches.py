@@ -1,4 +1,4 @@
-"""Batches over HTTP: stored whole or not at all, told by their turns, stopped, fetched."""
+"""Batches over HTTP: they are stored whole or not at all, shown by the state of their turns, cancelled, and fetched."""
 
 # ruff: noqa: ANN401 - bodies and answers are any JSON
 from __future__ import annotations
@@ -28,13 +28,13 @@ ALL = (batches, turns, messages, turn_events, sessions, idempotency_keys)
 
 
 def numbers(gateway: Gateway) -> list[int]:
-    """How many rows there are of all that a post makes."""
+    """The number of rows in each table that a post writes to."""
     with gateway.worker.engine.connect() as connection:
         return [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in ALL]
 
 
 def batch_now(gateway: Gateway, batch: dict[str, Any]) -> dict[str, Any]:
-    """The batch as it stands."""
+    """The batch as it is now."""
     answer = gateway.http.get(f"/v1/batches/{batch['id']}")
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -52,7 +52,7 @@ def results(gateway: Gateway, batch: dict[str, Any], **query: str) -> list[dict[
 
 
 def test_batch_is_stored_with_all_its_turns(gateway: Gateway) -> None:
-    """Ordinary turns, in the order of the requests: each has its row, message and event, and a wake-up once stored."""
+    """They are ordinary turns in the order of the requests, each with its row, message, event and wake-up."""
     response = gateway.post_batch(
         {"input": "a", "metadata": {"n": "0"}}, {"input": "b", "priority": "interactive", "budget": {"max_steps": 1}},
         metadata={"clé": "ü"},
@@ -88,7 +88,7 @@ def test_batch_is_stored_with_all_its_turns(gateway: Gateway) -> None:
 
 
 def test_turn_of_a_batch_has_its_time_from_when_it_is_taken(gateway: Gateway) -> None:
-    """Thousands wait for a worker; and they become due one after the other, lest they keep others from being found."""
+    """Its deadline counts from its start; turns become due one after another, so that they hide no others."""
     _, ids = gateway.posted_batch(*[{"session_id": f"s{number}"} for number in range(3)], {"session_id": "s0"})
     rows = [gateway.worker.row(turn_id) for turn_id in ids]
     assert all(row.waits for row in rows)
@@ -97,7 +97,7 @@ def test_turn_of_a_batch_has_its_time_from_when_it_is_taken(gateway: Gateway) ->
 
 
 def test_batch_that_cannot_be_stored_whole_is_not_stored(gateway: Gateway) -> None:
-    """Whichever of its rows cannot be written, no other is, and the key may be used again."""
+    """Whichever row cannot be written, no other is written either, and the key can be used again."""
     for missing in ("batches", "turns", "messages", "turn_events"):
         with gateway.worker.engine.begin() as connection:
             connection.execute(text(f"ALTER TABLE {missing} RENAME TO away"))
@@ -111,7 +111,7 @@ def test_batch_that_cannot_be_stored_whole_is_not_stored(gateway: Gateway) -> No
 
 @pytest.mark.one_database("sqlite")
 def test_what_is_wrong_with_a_batch_is_told_with_its_place(gateway: Gateway) -> None:
-    """All of it is checked before any of it is stored; of very many mistakes some are told."""
+    """Everything is checked before anything is stored; of very many errors only some are listed."""
     good = {"custom_id": "a", "params": gateway.defaults}
 
     def wrong(*requests: Any, **body: Any) -> list[tuple[list[Any], str]]:
@@ -149,7 +149,7 @@ def test_what_is_wrong_with_a_batch_is_told_with_its_place(gateway: Gateway) -> 
 
 @pytest.mark.one_database("sqlite")
 def test_batch_for_an_unknown_agent_is_404_and_names_the_place(gateway: Gateway) -> None:
-    """As a post of one turn, and nothing is stored."""
+    """The answer is as for a single turn, and nothing is stored."""
     problem = problem_of(gateway.post_batch({}, {"agent": "suport"}, {"agent": "suport"}), 404, "unknown_agent")
     assert problem["detail"].startswith("requests.1.params: there is no agent 'suport'; there are: support")
     assert problem["agents"] == ["support"]
@@ -162,7 +162,7 @@ def test_batch_for_an_unknown_agent_is_404_and_names_the_place(gateway: Gateway)
 
 @pytest.mark.one_database("sqlite")
 def test_batch_is_accepted_while_the_broker_is_down(sqlite_url: str, valkey_url: str) -> None:
-    """The rows are the truth: without a broker it is stored all the same, and the gateway goes on."""
+    """The rows are stored without a broker, and the gateway keeps working."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
         batch, ids = gateway.posted_batch({}, {})
         assert len(ids) == 2
@@ -172,7 +172,7 @@ def test_batch_is_accepted_while_the_broker_is_down(sqlite_url: str, valkey_url:
 
 @pytest.mark.one_database("sqlite")
 def test_repeat_of_a_batch_is_the_same_batch_as_it_is_now(gateway: Gateway) -> None:
-    """One key makes one batch; with another body, or one turn's, it is refused, and a refused post does not use it."""
+    """One key makes one batch; it is refused with another body or for a turn, and a refused post does not use it."""
     problem_of(gateway.post_batch({"agent": "nobody"}, key="k"), 404, "unknown_agent")
     first = gateway.post_batch({}, {}, key="k")
     (turn_id, _) = gateway.ids(batch_id=first.json()["id"])
@@ -187,7 +187,7 @@ def test_repeat_of_a_batch_is_the_same_batch_as_it_is_now(gateway: Gateway) -> N
 
 @pytest.mark.one_database("postgres")
 def test_repeats_at_once_make_one_batch(gateway: Gateway) -> None:
-    """Who comes second waits for the first, and is told of its batch."""
+    """The second post waits for the first, and is answered with its batch."""
     with ThreadPoolExecutor(4) as threads:
         posts = [threads.submit(gateway.post_batch, *NOTHING_OWN * 50, key="k") for _ in range(4)]
     answers = [post.result() for post in posts]
@@ -197,7 +197,7 @@ def test_repeats_at_once_make_one_batch(gateway: Gateway) -> None:
 
 
 def test_turns_of_one_session_wait_for_each_other(gateway: Gateway) -> None:
-    """And for those that were there; who is woken by another's end is not woken now."""
+    """They also wait for earlier turns of the session; only a turn that waits for none gets a wake-up now."""
     before = gateway.posted(session_id="busy")
     over = gateway.posted(session_id="free")
     gateway.worker.finish(over["id"])
@@ -217,7 +217,7 @@ def test_turns_of_one_session_wait_for_each_other(gateway: Gateway) -> None:
 
 
 def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, valkey_url: str) -> None:
-    """Whatever the order in which they name them: nobody waits in a circle, and no number is given twice."""
+    """Whatever order the batches name the sessions in, there is no deadlock, and no number is given twice."""
     names = [{"session_id": f"s{number}"} for number in range(5)]
     middle = select(sessions).where(sessions.c.id == "s2").with_for_update()
     with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway, ThreadPoolExecutor(2) as threads:
@@ -244,7 +244,7 @@ def _waiting(gateway: Gateway) -> int:
 
 @pytest.mark.one_database("sqlite")
 def test_batch_that_does_not_fit_is_refused_whole(database_url: str, valkey_url: str) -> None:
-    """Its turns count as those of as many posts; who asks for more than ever fits is told so, and not to come again."""
+    """Its turns count like as many posts; a batch that could never fit is refused without ``Retry-After``."""
     limits: dict[str, Any] = {"tenant_queue": 3, "tenant_rate": "9/hour"}
     with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url), **limits) as gateway:
         gateway.worker.redis.flushdb()  # it remembers what earlier runs have posted
@@ -269,7 +269,7 @@ def test_batch_that_does_not_fit_is_refused_whole(database_url: str, valkey_url:
 
 @pytest.mark.one_database("sqlite")
 def test_batch_of_a_tenant_whose_budget_is_used_up_is_refused(database_url: str, valkey_url: str) -> None:
-    """As a post is; a repeat is answered."""
+    """It is refused like a single turn; a repeat of an earlier batch is still answered."""
     with gateway_on(database_url, NOWHERE, own_db(valkey_url), tenant_dollars=1) as gateway:
         first = gateway.post_batch({}, key="once")
         (turn_id,) = gateway.ids()
@@ -289,7 +289,7 @@ def _refused(gateway: Gateway) -> httpx2.Response | None:
 
 
 def test_batch_stands_as_its_turns_do(gateway: Gateway) -> None:
-    """It has ended once all of them have, when the last did; turns of others do not count."""
+    """A batch has ended when the last of its turns has; turns outside of it do not count."""
     gateway.posted()
     gateway.posted_batch({})
     batch, ids = gateway.posted_batch({}, {}, {}, {})
@@ -311,7 +311,7 @@ def test_batch_stands_as_its_turns_do(gateway: Gateway) -> None:
 
 @pytest.mark.one_database("sqlite")
 def test_list_is_newest_first_and_goes_on_after_its_page(gateway: Gateway) -> None:
-    """Each as it stands."""
+    """Each batch in the list is shown in its current state."""
     made = [gateway.posted_batch({})[0] for _ in range(3)]
     first = gateway.http.get("/v1/batches", params={"limit": 2}).json()
     assert first["data"] == made[:0:-1]
@@ -322,7 +322,7 @@ def test_list_is_newest_first_and_goes_on_after_its_page(gateway: Gateway) -> No
 
 @pytest.mark.one_database("sqlite")
 def test_batch_that_never_was_is_404(gateway: Gateway) -> None:
-    """However its id looks."""
+    """This holds for any unknown id, whatever it looks like."""
     for never in ("never-was", "x" * 65, "a%00b"):
         for method, path in (("GET", ""), ("GET", "/results"), ("POST", "/cancel")):
             problem_of(gateway.http.request(method, f"/v1/batches/{never}{path}"), 404, "not_found")
@@ -332,7 +332,7 @@ def test_batch_that_never_was_is_404(gateway: Gateway) -> None:
 
 
 def test_cancel_asks_what_is_not_over_to_stop(gateway: Gateway) -> None:
-    """What has begun is looked at now; what waits is told so, and due when it was, lest thousands be due at once."""
+    """Started turns become due now; waiting ones are marked and keep their time, so that not all are due at once."""
     batch, ids = gateway.posted_batch({}, {}, {}, {})
     wait_until(lambda: gateway.worker.wake_ups(ids[-1], "batch"), "the last wake-up")
     before = [gateway.worker.row(turn_id) for turn_id in ids]
@@ -360,7 +360,7 @@ def test_cancel_asks_what_is_not_over_to_stop(gateway: Gateway) -> None:
 def test_cancel_asks_a_broker_that_is_away_but_once(
     database_url: str, valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not for each turn that has begun: that took hours for a large batch, and held up others' wake-ups."""
+    """Asking once per started turn took hours for a large batch, and delayed wake-ups of others."""
     with gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
         batch, ids = gateway.posted_batch({}, {}, {}, {})
         wait_until(lambda: "4 turns are stored" in caplog.text, "the broker to be away")
@@ -381,7 +381,7 @@ def test_cancel_asks_a_broker_that_is_away_but_once(
 
 
 def test_results_are_the_turns_that_are_over_in_their_order(gateway: Gateway) -> None:
-    """A line each, as the turn is read alone, over as many pages as it takes; they may be gone on with."""
+    """Each line has the turn as GET shows it; results can be fetched from any point on."""
     many = RESULTS_PAGE + 3
     batch, ids = gateway.posted_batch(*[{"input": f"{number}\n\u2028\x85\v"} for number in range(many)])
     assert results(gateway, batch) == []
@@ -405,7 +405,7 @@ def test_results_are_the_turns_that_are_over_in_their_order(gateway: Gateway) ->
 
 
 def portions(gateway: Gateway, batch_id: str, *after: str) -> list[list[str]]:
-    """The turns that are read at once for a batch's results, from its beginning and behind each of these."""
+    """The turns that are read at once for a batch's results, from its beginning and after each of these."""
 
     async def read() -> list[list[str]]:
         engine = create_engine(gateway.settings.database_url)
@@ -418,7 +418,7 @@ def portions(gateway: Gateway, batch_id: str, *after: str) -> list[list[str]]:
 
 @pytest.mark.one_database("sqlite")
 def test_results_of_long_turns_are_read_a_few_at_a_time(gateway: Gateway) -> None:
-    """No more of their texts than ``MOST_BYTES``, or one turn, is in memory at once; all are given nevertheless."""
+    """At most ``MOST_BYTES`` of their texts, or one turn, are in memory at once; yet all are given."""
     batch, ids = gateway.posted_batch({}, {}, {}, {})
     for turn_id, text_size in zip(ids, [4_000_000, 4_000_000, 9_000_000, 1], strict=True):
         gateway.worker.finish(turn_id, live=False)
@@ -428,7 +428,7 @@ def test_results_of_long_turns_are_read_a_few_at_a_time(gateway: Gateway) -> Non
 
 
 def test_results_with_long_calls_are_read_a_few_at_a_time(gateway: Gateway) -> None:
-    """Calls count with their turn: what the model has asked for, what a person has changed of it, what came of it."""
+    """Calls count too: their arguments, what a person changed of them, and their results."""
     batch, ids = gateway.posted_batch({}, {}, {}, {})
     long = {"text": "x" * 3_000_000}
     for turn_id in ids:
@@ -442,7 +442,7 @@ def test_results_with_long_calls_are_read_a_few_at_a_time(gateway: Gateway) -> N
 
 
 def test_results_that_cannot_be_read_are_a_problem_not_an_empty_file(gateway: Gateway) -> None:
-    """Nobody takes a database that is away for a batch without results."""
+    """If the database is away, the answer is an error, not an empty list of results."""
     batch, (turn_id,) = gateway.posted_batch({})
     gateway.worker.finish(turn_id)
     with gateway.worker.engine.begin() as connection:
@@ -452,7 +452,7 @@ def test_results_that_cannot_be_read_are_a_problem_not_an_empty_file(gateway: Ga
 
 @pytest.mark.one_database("sqlite")
 def test_turns_of_a_batch_may_have_webhooks(database_url: str, valkey_url: str) -> None:
-    """As those that are posted alone."""
+    """They have them just as single turns do."""
     settings: dict[str, Any] = {"webhook_secret": "x" * 32, "webhook_private": True}
     with gateway_on(database_url, NOWHERE, own_db(valkey_url), **settings) as gateway:
         url = "http://127.0.0.1:9/hook"

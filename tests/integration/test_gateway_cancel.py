@@ -27,7 +27,7 @@ def _cancel(gateway: Gateway, turn_id: str) -> None:
 
 
 def test_cancel_tells_every_worker_to_stop(sqlite_url: str) -> None:
-    """Workers hear Celery's own remote-control command with the turn's id, once a cancel."""
+    """Each cancel broadcasts Celery's own remote-control command with the turn's id, once."""
     with (
         valkey_service() as url,
         mailbox(url, "one") as first,
@@ -42,7 +42,7 @@ def test_cancel_tells_every_worker_to_stop(sqlite_url: str) -> None:
 
 
 def test_cancel_without_broker_is_accepted_in_time(sqlite_url: str) -> None:
-    """While the broker is away cancels are answered, nothing waits for ever, and later it sends again by itself."""
+    """While the broker is away, cancels are answered in time; when it is back, the gateway sends again by itself."""
     port = free_port()
     url = f"redis://127.0.0.1:{port}/0"
     others = _publishing()
@@ -76,7 +76,7 @@ def _publishing() -> set[threading.Thread]:
 
 @contextmanager
 def mailbox(url: str, name: str) -> Generator[list[str]]:
-    """A worker's ear, made of Celery's own mailbox, once it hears: the turns it was told to stop, as they come."""
+    """The turns that workers are told to stop, as they come, received with Celery's own mailbox."""
     app: Any = cast("Any", Celery)("worker", broker=url, set_as_current=False)
     app.conf.broker_transport_options = dict(BROKER_TRANSPORT_OPTIONS)
     heard: list[str] = []

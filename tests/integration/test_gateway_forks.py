@@ -1,4 +1,4 @@
-"""``POST /v1/turns/{id}/fork``: what a fork is made of, and who is refused (docs/how-to/fork-turns.md)."""
+"""``POST /v1/turns/{id}/fork``: what a fork consists of, and which forks are refused (docs/how-to/fork-turns.md)."""
 
 # ruff: noqa: ANN401 - columns and answers are any JSON
 from __future__ import annotations
@@ -34,17 +34,17 @@ DONE: Final = {"status": "ended", "collected": True, "deadline_at": 1.0, "idempo
 
 
 def use(step: int) -> list[dict[str, Any]]:
-    """What the model asks for in a step."""
+    """The model's request in a step."""
     return [{"type": "tool_use", "id": f"u{step}", "name": "get_order", "input": {"order_id": "ö1"}}]
 
 
 def result(step: int) -> list[dict[str, Any]]:
-    """What it is told."""
+    """The result that the model is sent."""
     return [{"type": "tool_result", "tool_use_id": f"u{step}", "content": "{}"}]
 
 
 def ran(gateway: Gateway, *, effect: str = "READ_ONLY", **body: Any) -> dict[str, Any]:
-    """A turn that has ended: two steps with a call each, the second one of this effect, and an answer."""
+    """A turn that has ended: two steps with a call each, the second of this effect, and an answer."""
     turn_id: str = gateway.posted(**body)["id"]
     for step, kind in enumerate(("READ_ONLY", effect)):
         gateway.worker.say(turn_id, "assistant", use(step))
@@ -63,7 +63,7 @@ def fork(gateway: Gateway, turn: dict[str, Any], *, key: str | None = None, **bo
 
 
 def test_budget_of_a_later_version_is_forked(gateway: Gateway) -> None:
-    """During a deployment: a limit that this version does not know is left out, the others are kept."""
+    """During a deployment, a limit that this version does not know is left out, and the others are kept."""
     turn = ran(gateway, budget={"max_steps": 4})
     gateway.worker.change(turn["id"], budget={**turn["budget"], "added_later": 1})
     made = fork(gateway, turn, from_step=1)
@@ -92,12 +92,12 @@ def known(gateway: Gateway, turn: dict[str, Any]) -> tuple[list[PastTurn], tuple
 
 
 def inputs(past: list[PastTurn]) -> list[str]:
-    """What the user said in each of these turns."""
+    """The user's words in each of these turns."""
     return [each.messages[0].content for each in past]
 
 
 def test_fork_has_copies_of_all_it_goes_on_from(gateway: Gateway) -> None:
-    """The steps before, and what was said in the session before; its own are its steps from there on."""
+    """It has copies of the earlier steps and of the session before them; the steps after them are its own."""
     ran(gateway, session_id="s", input="one")
     origin = ran(gateway, session_id="s", input="two")
     other = forked(gateway, origin, 2)
@@ -117,7 +117,7 @@ def test_fork_has_copies_of_all_it_goes_on_from(gateway: Gateway) -> None:
 
 
 def test_fork_of_a_fork_knows_what_both_were_given(gateway: Gateway) -> None:
-    """In order, and each once; so do later turns of its session, and what is said in another session is not there."""
+    """It knows each thing once and in order, as do later turns of its session; other sessions know nothing of it."""
     ran(gateway, session_id="s", input="one")
     first = forked(gateway, ran(gateway, session_id="s", input="two"), 1)
     ran(gateway, session_id="s", input="elsewhere")
@@ -136,7 +136,7 @@ def test_fork_of_a_fork_knows_what_both_were_given(gateway: Gateway) -> None:
 
 
 def test_fork_knows_what_a_model_declined(gateway: Gateway) -> None:
-    """It is not sent again; nor is it by a fork of the fork. Of a turn that was copied before, it is not known."""
+    """Copies of declined turns keep their stop reason, in forks of forks too; copies by older versions have none."""
     declined = ran(gateway, session_id="s", input="one")
     gateway.worker.change(declined["id"], status="incomplete", stop_reason="refusal")
     first = forked(gateway, ran(gateway, session_id="s", input="two"), 1)
@@ -149,7 +149,7 @@ def test_fork_knows_what_a_model_declined(gateway: Gateway) -> None:
 
 
 def test_fork_is_given_what_came_since_the_last_summary(gateway: Gateway) -> None:
-    """With what that carried of the rest; so is a fork of the fork."""
+    """With it comes what that summary carries of earlier turns; the same holds for a fork of the fork."""
     for number in range(3):
         ran(gateway, session_id="s", input=str(number))
     carried = {"tools": ["get_order"], "has_artifact": True, "sources": []}
@@ -165,7 +165,7 @@ def test_fork_is_given_what_came_since_the_last_summary(gateway: Gateway) -> Non
 
 
 def test_fork_is_whole_though_its_origin_was_removed(gateway: Gateway) -> None:
-    """All of it is its own; and when its session goes, so does that."""
+    """All that it has are copies, which are removed with its own session."""
     ran(gateway, session_id="s", input="one")
     origin = ran(gateway, session_id="s", input="two")
     other = forked(gateway, origin, 2)
@@ -187,14 +187,14 @@ def test_fork_is_whole_though_its_origin_was_removed(gateway: Gateway) -> None:
 
 
 def test_what_the_origin_wrote_later_makes_an_equal_call_a_new_one(gateway: Gateway) -> None:
-    """Its reads before that tell of another world; a later read changes nothing."""
+    """A read from before a write of the origin runs again; after a later read of the origin it need not."""
     for effect, still_equal in (("LOCAL_WRITE", False), ("READ_ONLY", True)):
         _, (call,) = known(gateway, forked(gateway, ran(gateway, effect=effect), 1))
         assert call.idempotent is still_equal
 
 
 def test_fork_waits_for_what_it_is_to_know(gateway: Gateway) -> None:
-    """A turn of whose session an earlier one has not ended is not forked; one that is not over itself may be."""
+    """A fork is refused while an earlier turn of its origin's session runs; the origin itself may still run."""
     first, second = (gateway.posted(session_id="s") for _ in range(2))
     problem_of(fork(gateway, second, from_step=0), 409, "session_busy")
     gateway.worker.finish(first["id"])
@@ -208,7 +208,7 @@ def test_fork_waits_for_what_it_is_to_know(gateway: Gateway) -> None:
 
 @ONE
 def test_what_is_not_said_is_the_origins(gateway: Gateway) -> None:
-    """System text and budget go with the agent. But somebody waits for the fork, whoever waited for its origin."""
+    """System text and budget come with the agent; the priority does not, because somebody waits for the fork."""
     said: dict[str, Any] = {"budget": {"max_steps": 3}, "metadata": {"a": "b"}, "priority": "batch", "parallel": False}
     origin = ran(gateway, system_prompt_override="Be kind.", skill_context="Skill.", **said)
     gateway.worker.publish_agent("other")
@@ -224,7 +224,7 @@ def test_what_is_not_said_is_the_origins(gateway: Gateway) -> None:
 
 @ONE
 def test_fork_that_makes_no_sense_is_422(gateway: Gateway) -> None:
-    """And says where."""
+    """The problem says which field is wrong."""
     origin = ran(gateway)
     refused: list[tuple[dict[str, Any], list[str]]] = [
         ({}, ["body", "from_step"]),
@@ -241,7 +241,7 @@ def test_fork_that_makes_no_sense_is_422(gateway: Gateway) -> None:
 
 @ONE
 def test_answer_is_no_step_to_go_on_behind(gateway: Gateway) -> None:
-    """Nothing is to be asked there; nor is there a fork of what is not, for an agent that is not."""
+    """After an answer there is nothing to ask; forks of unknown turns, or for unknown agents, are refused too."""
     origin = ran(gateway)
     problem = problem_of(fork(gateway, origin, from_step=3), 422, "invalid_request")
     assert "from_step may be 0 to 2" in problem["errors"][0]["msg"]
@@ -254,7 +254,7 @@ def test_answer_is_no_step_to_go_on_behind(gateway: Gateway) -> None:
 
 @ONE
 def test_one_idempotency_key_makes_one_fork(gateway: Gateway) -> None:
-    """Of one turn; though that is gone by then. Another turn's fork needs another key."""
+    """That holds even once its origin is gone; a fork of another turn needs another key."""
     origin, other = ran(gateway), ran(gateway)
     made = fork(gateway, origin, key="k", from_step=1)
     problem_of(fork(gateway, other, key="k", from_step=1), 422, "idempotency_mismatch")
@@ -265,7 +265,7 @@ def test_one_idempotency_key_makes_one_fork(gateway: Gateway) -> None:
 
 @ONE
 def test_fork_is_limited_as_a_post_is(sqlite_url: str, valkey_url: str) -> None:
-    """It is a turn of its tenant."""
+    """The tenant's limits apply to forks as to any turn."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), tenant_queue=1) as gateway:
         origin = ran(gateway)
         forked(gateway, origin, 1)
@@ -273,7 +273,7 @@ def test_fork_is_limited_as_a_post_is(sqlite_url: str, valkey_url: str) -> None:
 
 
 def test_call_of_an_agent_is_its_result_alone(gateway: Gateway) -> None:
-    """The turn that it is remains the origin's."""
+    """A copied call of an agent has its result; the turn that gave it stays the origin's child."""
     turn_id: str = gateway.posted()["id"]
     gateway.worker.say(turn_id, "assistant", use(0))
     gateway.worker.call(turn_id, 0, 0, outcome=READ, delegation={"agent": "helper", "budget": {}}, **DONE)

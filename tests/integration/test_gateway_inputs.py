@@ -1,4 +1,4 @@
-"""Answers to a turn that waits for a person, on both kinds of database; workers are a hand that writes their rows."""
+"""Answers to a turn that waits for a person, on both kinds of database, with a stand-in for workers."""
 
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
@@ -48,20 +48,20 @@ def parked(gateway: Gateway, *approvals: dict[str, Any] | None, **columns: Any) 
 def say(
     gateway: Gateway, turn_id: str, call_id: str = "0.0", decision: str = "approve", **more: Any
 ) -> httpx2.Response:
-    """Decide about a call."""
+    """Answer the question about a call."""
     body = {"call_id": call_id, "decision": decision, **more}
     return gateway.http.post(f"/v1/turns/{turn_id}/inputs", json=body)
 
 
 def approval_of(gateway: Gateway, turn_id: str, position: int = 0) -> Any:
-    """What the call's row knows of its approval."""
+    """The approval in the call's row."""
     wanted = select(tool_calls.c.approval).where(tool_calls.c.turn_id == turn_id, tool_calls.c.position == position)
     with gateway.worker.engine.connect() as connection:
         return connection.execute(wanted).scalar_one()
 
 
 def test_turn_shows_what_it_waits_for(gateway: Gateway) -> None:
-    """A turn and the list of turns tell each open question, with its arguments and its end."""
+    """A turn, also in the list, shows each open question with its arguments and when it expires."""
     turn_id = parked(gateway, ASKED, None, {**ASKED, "decision": "deny"}, asdict(Approval()))
     wanted = [
         {
@@ -79,7 +79,7 @@ def test_turn_shows_what_it_waits_for(gateway: Gateway) -> None:
 
 
 def test_turn_shows_what_those_below_it_wait_for(gateway: Gateway) -> None:
-    """Beside its own, each with the turn to answer: by itself and in a list, as long as both turns go on."""
+    """Beside its own questions it shows those of turns below it, with the turn to answer, as long as both run."""
     below, above = parked(gateway, ASKED, None), gateway.posted(agent="clerk")["id"]
     gateway.worker.change(above, status="running", parked_below=[{"turn_id": below, "fence": 3}])
     (asked,) = gateway.turn(below)["required_actions"]
@@ -97,7 +97,7 @@ def test_turn_shows_what_those_below_it_wait_for(gateway: Gateway) -> None:
 
 
 def test_decision_is_kept_and_the_workers_are_woken(gateway: Gateway) -> None:
-    """One transaction writes what was said and asks for a look; then a wake-up is sent; the turn waits no more."""
+    """One commit stores the answer and makes the turn due; then a wake-up is sent, and the turn no longer waits."""
     turn_id = parked(gateway, ASKED)
     before = gateway.worker.row(turn_id)
     answer = say(gateway, turn_id, reason="fine")
@@ -111,7 +111,7 @@ def test_decision_is_kept_and_the_workers_are_woken(gateway: Gateway) -> None:
 
 
 def test_decision_on_one_of_two_leaves_the_other_open(gateway: Gateway) -> None:
-    """The turn still waits, for the other."""
+    """The turn still waits for the other answer."""
     turn_id = parked(gateway, ASKED, ASKED)
     answer = say(gateway, turn_id, "0.1", "deny").json()
     assert answer["status"] == "requires_action"
@@ -120,7 +120,7 @@ def test_decision_on_one_of_two_leaves_the_other_open(gateway: Gateway) -> None:
 
 
 def test_decision_on_a_running_turns_open_question_counts(gateway: Gateway) -> None:
-    """What was asked may be answered while something else of the turn runs; its status is left alone."""
+    """A question may be answered while other calls of the turn run; the turn's status does not change."""
     turn_id = parked(gateway, ASKED)
     gateway.worker.change(turn_id, status="running", owner="visit", lease_until=FAR)
     assert say(gateway, turn_id).status_code == 202
@@ -128,7 +128,7 @@ def test_decision_on_a_running_turns_open_question_counts(gateway: Gateway) -> N
 
 
 def test_message_denies_all_that_waits(gateway: Gateway) -> None:
-    """The model reads it as the reason."""
+    """The model reads the message as the reason of each denial."""
     turn_id = parked(gateway, ASKED, None, ASKED)
     body = {"message": "Ask me tomorrow."}
     assert gateway.http.post(f"/v1/turns/{turn_id}/inputs", json=body).status_code == 202
@@ -152,7 +152,7 @@ def test_message_denies_all_that_waits(gateway: Gateway) -> None:
     ],
 )
 def test_input_nobody_waits_for_is_stale(gateway: Gateway, columns: dict[str, Any]) -> None:
-    """Never asked, answered, expired, sent or ended: nothing is written, nobody is woken."""
+    """For a call never asked about, answered, expired, sent or ended, nothing is written and nobody is woken."""
     turn_id = parked(gateway)
     gateway.worker.call(turn_id, 0, 0, **columns)
     before = gateway.worker.row(turn_id)
@@ -163,7 +163,7 @@ def test_input_nobody_waits_for_is_stale(gateway: Gateway, columns: dict[str, An
 
 
 def test_answer_to_a_turn_that_is_being_cancelled_is_stale(gateway: Gateway) -> None:
-    """Nobody is told that an approval counted which nothing will come of."""
+    """Nobody is told that an approval was accepted which will have no effect."""
     turn_id = parked(gateway, ASKED)
     assert gateway.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
     for decision in ("approve", "deny"):
@@ -179,7 +179,7 @@ def test_unknown_call_of_a_parked_turn_is_stale(gateway: Gateway) -> None:
 
 
 def test_two_decisions_at_once_make_one(gateway: Gateway) -> None:
-    """One is accepted, every other is stale."""
+    """One is accepted, and all others are stale."""
     turn_id = parked(gateway, ASKED)
     ready, codes = threading.Barrier(4), list[int]()
 
@@ -207,7 +207,7 @@ def test_two_decisions_at_once_make_one(gateway: Gateway) -> None:
     ],
 )
 def test_arguments_that_do_not_fit_are_422(gateway: Gateway, arguments: dict[str, Any], loc: list[str]) -> None:
-    """They are held against the published schema; the turn waits as before."""
+    """Edited arguments are checked against the published schema; if they do not fit, the turn keeps waiting."""
     turn_id = parked(gateway, ASKED)
     problem = problem_of(say(gateway, turn_id, arguments=arguments), 422, "invalid_request")
     assert [error["loc"] for error in problem["errors"]] == [loc]
@@ -216,7 +216,7 @@ def test_arguments_that_do_not_fit_are_422(gateway: Gateway, arguments: dict[str
 
 
 def test_arguments_that_fit_are_kept_for_the_workers(gateway: Gateway) -> None:
-    """Also those of an agent that nobody publishes any more: workers check everything."""
+    """If nobody publishes the agent any more, they are kept too: workers check everything again."""
     turn_id = parked(gateway, ASKED, ASKED)
     given = {"order_id": "2", "at": "2026-12-01T10:00:00"}
     assert say(gateway, turn_id, "0.0", arguments=given).status_code == 202
@@ -226,7 +226,7 @@ def test_arguments_that_fit_are_kept_for_the_workers(gateway: Gateway) -> None:
 
 
 def test_formats_are_remarks_where_the_tools_worker_says_so(gateway: Gateway) -> None:
-    """A tool with a JSON Schema of its own takes of a person what it takes of a model."""
+    """A tool with a JSON Schema of its own accepts from a person what it accepts from a model."""
     gateway.worker.publish_agent("lax", tools=[{**TOOL, "checks_formats": False}])
     turn_id = parked(gateway, ASKED)
     gateway.worker.change(turn_id, agent="lax")
@@ -235,7 +235,7 @@ def test_formats_are_remarks_where_the_tools_worker_says_so(gateway: Gateway) ->
 
 
 def test_turn_of_another_tenant_is_not_there(gateway: Gateway) -> None:
-    """Not found, whatever it waits for."""
+    """The answer is 404, whatever the turn waits for."""
     turn_id = parked(gateway, ASKED)
     gateway.worker.change(turn_id, tenant="other")
     problem_of(say(gateway, turn_id), 404, "not_found")

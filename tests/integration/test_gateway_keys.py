@@ -1,4 +1,4 @@
-"""API keys over HTTP: who is let in, and that tenants see nothing of each other."""
+"""API keys over HTTP: which requests are accepted, and that tenants see nothing of each other."""
 
 # ruff: noqa: ANN401 - rows and answers are any JSON
 from __future__ import annotations
@@ -62,7 +62,7 @@ def keys(gateway: Gateway) -> Generator[SqlApiKeys]:
 
 
 def as_tenant(gateway: Gateway, keys: SqlApiKeys, tenant: str) -> httpx2.Client:
-    """A client with a key of the tenant, who calls the gateway by a name that is not this machine's."""
+    """A client with a key of the tenant; it calls the gateway by a name that is not this machine's."""
     key, _ = new_key(keys, tenant)
     headers = {**bearer(key), "Host": "gateway.example"}
     return httpx2.Client(base_url=gateway.url, headers=headers, timeout=30, verify=WITHOUT_TLS)
@@ -72,7 +72,7 @@ def as_tenant(gateway: Gateway, keys: SqlApiKeys, tenant: str) -> httpx2.Client:
 
 
 def test_turn_is_its_keys_tenants(gateway: Gateway, keys: SqlApiKeys) -> None:
-    """Whoever posts it with one; without one it is the default tenant's as ever. Whose it is stands beside its task."""
+    """A turn belongs to the key's tenant, or without a key to the default tenant; its wake-up names the tenant too."""
     with as_tenant(gateway, keys, "Acme Ltd. ☃") as acme:
         theirs = acme.post("/v1/turns", json=gateway.defaults)
     assert theirs.status_code == 202, theirs.text
@@ -84,7 +84,7 @@ def test_turn_is_its_keys_tenants(gateway: Gateway, keys: SqlApiKeys) -> None:
 
 
 def test_key_that_is_not_accepted_is_401_for_whatever_reason(gateway: Gateway, keys: SqlApiKeys) -> None:
-    """On a development machine too; nobody is told whether a key was ever one. OpenAI's clients are told their way."""
+    """The answer never says whether the key once existed; OpenAI's routes answer in OpenAI's format."""
     expired, its = new_key(keys, "acme", days=1)
     revoked, other = new_key(keys, "acme")
     assert gateway.http.get("/v1/turns", headers=bearer(expired)).status_code == 200
@@ -103,7 +103,7 @@ def test_key_that_is_not_accepted_is_401_for_whatever_reason(gateway: Gateway, k
 
 
 def test_revoked_key_is_refused_at_once_by_every_gateway(gateway: Gateway, keys: SqlApiKeys) -> None:
-    """None of them remembers it; what is under way with it goes on, and the tenant's other key reads it."""
+    """No gateway remembers keys; the turns made with it stay, and the tenant's other key reads them."""
     key, known = new_key(keys, "acme")
     second, _ = new_key(keys, "acme")
     with serving(gateway.settings) as url, httpx2.Client(base_url=url) as other:
@@ -129,20 +129,20 @@ def test_revoked_key_is_refused_at_once_by_every_gateway(gateway: Gateway, keys:
     ],
 )
 def test_what_only_looks_like_a_key_is_refused_with_words(gateway: Gateway, given: list[bytes]) -> None:
-    """However it is written."""
+    """Any text that contains a key's prefix is checked as a key, however it is written."""
     headers = [(b"Authorization", value) for value in given]
     problem_of(gateway.http.get("/v1/turns", headers=headers), 401, "unauthorized")
 
 
 @pytest.mark.parametrize("given", [[b""], [b"Bearer"], [b"Bearer \xff"], [b"Basic dTpw"], [b"Bearer x", b"Basic y"]])
 def test_what_is_no_key_at_all_does_not_matter_on_this_machine(gateway: Gateway, given: list[bytes]) -> None:
-    """OpenAI's clients cannot but send something."""
+    """A development gateway ignores other credentials, because OpenAI's clients always send some."""
     headers = [(b"Authorization", value) for value in given]
     assert gateway.http.get("/v1/turns", headers=headers).status_code == 200
 
 
 def test_good_key_is_found_whatever_is_around_it(gateway: Gateway, keys: SqlApiKeys) -> None:
-    """The scheme in lower case, white space, and a page's origin."""
+    """The scheme may be in lower case, with more white space, and the request may come from a page."""
     key, _ = new_key(keys, "acme")
     for value in (f"bearer {key}", f"Bearer \t  {key}"):
         headers = {"Authorization": value, "Origin": "https://page.example"}
@@ -150,7 +150,7 @@ def test_good_key_is_found_whatever_is_around_it(gateway: Gateway, keys: SqlApiK
 
 
 def test_nobody_is_refused_because_the_database_is_away(sqlite_url: str) -> None:
-    """503: a client must not throw its key away; in the shape that it reads."""
+    """The answer is 503, also in OpenAI's format, because a client must not discard its key."""
     with serving(Settings(database_url="postgresql://u:secret@127.0.0.1:1/x", redis_url=NOWHERE)) as url:
         away = httpx2.get(f"{url}/v1/turns", headers=bearer(UNKNOWN))
         assert "secret" not in problem_of(away, 503, "not_ready")["detail"]
@@ -164,7 +164,7 @@ def test_nobody_is_refused_because_the_database_is_away(sqlite_url: str) -> None
 
 
 def test_keys_of_a_database_that_is_not_migrated_are_503(gateway: Gateway) -> None:
-    """Nobody can say whether they are good."""
+    """Without its table, nobody can say whether a key is valid."""
     with gateway.worker.engine.begin() as connection:
         connection.execute(text("ALTER TABLE api_keys RENAME TO gone"))
     problem_of(gateway.http.get("/v1/turns", headers=bearer(UNKNOWN)), 503, "not_ready")
@@ -179,7 +179,7 @@ def addresses() -> list[str]:
 
 @pytest.mark.parametrize("keyless", [True, False])
 def test_clients_on_other_machines_need_a_key(sqlite_url: str, keyless: bool) -> None:
-    """Whatever the setting; what anybody may read stays open."""
+    """They need one even on a development gateway; only what anybody may read is open."""
     settings = Settings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=keyless)
     with serving(settings, "0.0.0.0") as url, keys_on(sqlite_url) as keys:  # noqa: S104 - what is tested
         key, _ = new_key(keys, "acme")
@@ -194,7 +194,7 @@ def test_clients_on_other_machines_need_a_key(sqlite_url: str, keyless: bool) ->
 
 
 def test_openapi_lets_people_enter_their_key(gateway: Gateway) -> None:
-    """The page that describes the API has a button for it, and says which routes heed it."""
+    """The page that shows the API has a button for the key, on exactly those routes that use it."""
     document = gateway.http.get("/openapi.json").json()
     (scheme,) = document["components"]["securitySchemes"].items()
     assert (scheme[1]["type"], scheme[1]["scheme"]) == ("http", "bearer")
@@ -209,7 +209,7 @@ def test_openapi_lets_people_enter_their_key(gateway: Gateway) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theirs:
-    """What a tenant has: one thing of each kind."""
+    """The ids of what a tenant has, one of each kind."""
 
     turn_id: str
     session_id: str
@@ -242,14 +242,14 @@ def theirs(gateway: Gateway, keys: SqlApiKeys, tmp_path: Path) -> Theirs:
 
 
 def rows(gateway: Gateway, theirs: Theirs) -> list[Any]:
-    """All that must not change."""
+    """Everything that must not change."""
     wanted = (select(turns).where(turns.c.id == theirs.turn_id), select(idempotency_keys))
     with gateway.worker.engine.connect() as connection:
         return [row for each in wanted for row in connection.execute(each)]
 
 
 def requests(document: dict[str, Any], ids: dict[str, str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Each way to ask for one thing that has an id, by the API's own description: method, path, options."""
+    """Each request for one thing that has an id, from the API's own description: method, path and options."""
     for template, operations in document["paths"].items():
         named = re.findall(r"{(\w+)}", template)
         if not template.startswith("/v1/") or not named or named == ["model"]:
@@ -267,7 +267,7 @@ def requests(document: dict[str, Any], ids: dict[str, str]) -> Iterator[tuple[st
 
 
 def test_what_is_another_tenants_is_not_there(gateway: Gateway, keys: SqlApiKeys, theirs: Theirs) -> None:
-    """Each route gives, byte for byte, what it gives for an id that never was; and nothing comes of having asked."""
+    """Each route answers, byte for byte, as for an id that never existed, and asking changes nothing."""
     document = gateway.http.get("/openapi.json").json()
     before = rows(gateway, theirs)
     woken = gateway.worker.wake_ups(theirs.turn_id)
@@ -284,12 +284,12 @@ def test_what_is_another_tenants_is_not_there(gateway: Gateway, keys: SqlApiKeys
 
 
 def ids_of(theirs: Theirs) -> dict[str, str]:
-    """By the names that paths have for them."""
+    """The ids, by the names that paths have for them."""
     return asdict(theirs)
 
 
 def told(answer: httpx2.Response, theirs: Theirs, never: dict[str, str]) -> tuple[Any, ...]:
-    """All that an answer says, with one name for the id that was asked for."""
+    """The whole answer, with one placeholder for the id that was asked for."""
     text = answer.text
     for each in (*ids_of(theirs).values(), *never.values()):
         text = text.replace(each, "ID")
@@ -298,7 +298,7 @@ def told(answer: httpx2.Response, theirs: Theirs, never: dict[str, str]) -> tupl
 
 
 def test_the_tenant_itself_has_all_of_it(gateway: Gateway, keys: SqlApiKeys, theirs: Theirs, tmp_path: Path) -> None:
-    """What the others are told does not exist; with another key of the tenant too."""
+    """Another key of the tenant reads everything that is denied to other tenants."""
     with gateway_again(gateway, tmp_path) as url, as_tenant(gateway, keys, "acme") as acme:
         for path in (
             *(f"/v1/turns/{theirs.turn_id}{part}" for part in ("", "/events", "/scores", "/usage")),
@@ -319,7 +319,7 @@ def gateway_again(gateway: Gateway, directory: Path) -> Any:
 
 
 def test_lists_hold_nothing_of_another_tenants(gateway: Gateway, keys: SqlApiKeys, theirs: Theirs) -> None:
-    """However they are narrowed, and from wherever they go on; the catalogue of agents is everybody's."""
+    """Lists and sums have nothing of others, whatever the filters; the list of agents is the same for all."""
     with as_tenant(gateway, keys, "other") as other:
         for query in (
             {},
@@ -343,7 +343,7 @@ def test_lists_hold_nothing_of_another_tenants(gateway: Gateway, keys: SqlApiKey
 def test_session_of_another_tenant_is_another_session(
     gateway: Gateway, keys: SqlApiKeys, theirs: Theirs, multitask: str
 ) -> None:
-    """One with the same id is free, and its turns neither wait for theirs nor stop them; so are keys of requests."""
+    """A session or an idempotency key with the same text is a separate one; the turns do not affect each other."""
     before = rows(gateway, theirs)[0]
     with as_tenant(gateway, keys, "other") as other:
         body = {**gateway.defaults, "session_id": theirs.session_id, "multitask": multitask}
@@ -362,7 +362,7 @@ def test_session_of_another_tenant_is_another_session(
 def test_conversation_of_another_tenant_cannot_be_gone_on_with(
     gateway: Gateway, keys: SqlApiKeys, theirs: Theirs, never: str
 ) -> None:
-    """OpenAI's clients are told that there is no such response; a conversation of that name is their own."""
+    """OpenAI's clients are told that there is no such response; the same conversation name is one of their own."""
     before = rows(gateway, theirs)[0]
     with as_tenant(gateway, keys, "other") as other:
 
@@ -379,7 +379,7 @@ def test_conversation_of_another_tenant_cannot_be_gone_on_with(
 
 
 def test_stream_of_events_is_the_tenants_until_its_end(gateway: Gateway, keys: SqlApiKeys) -> None:
-    """Live events of a turn are fanned out by its id alone; who may hear them was asked before."""
+    """Live events are distributed by the turn's id alone, so a stream checks its tenant before it starts."""
     with as_tenant(gateway, keys, "acme") as acme, as_tenant(gateway, keys, "other") as other:
         turn_id = acme.post("/v1/turns", json=gateway.defaults).json()["id"]
         with acme.stream("GET", f"/v1/turns/{turn_id}/events", headers=SSE) as stream:
@@ -395,7 +395,7 @@ def test_stream_of_events_is_the_tenants_until_its_end(gateway: Gateway, keys: S
 def test_stream_ends_soon_after_its_key_is_no_longer_accepted(
     gateway: Gateway, keys: SqlApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Revoked or expired; it hears nothing of what comes then. With another key of the tenant it goes on."""
+    """The stream of a revoked or expired key ends without later events; one with another key continues."""
     monkeypatch.setattr(event_stream, "ASK_S", 0.1)
     (good, _), *bad = (new_key(keys, "acme", days=1) for _ in range(3))
     turn_id = gateway.http.post("/v1/turns", json=gateway.defaults, headers=bearer(good)).json()["id"]
@@ -424,7 +424,7 @@ def test_stream_ends_soon_after_its_key_is_no_longer_accepted(
 def test_openai_stream_ends_without_an_answer_once_its_key_is_revoked(
     gateway: Gateway, keys: SqlApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the turn said since is not for whoever has that key."""
+    """What the turn says after that is not sent."""
     monkeypatch.setattr(event_stream, "ASK_S", 0.1)
     key, known = new_key(keys, "acme")
     body = {"model": "support", "messages": [{"role": "user", "content": "Where is it?"}], "stream": True}
@@ -439,7 +439,7 @@ def test_openai_stream_ends_without_an_answer_once_its_key_is_revoked(
 
 
 def test_database_keeps_no_key(gateway: Gateway, keys: SqlApiKeys) -> None:
-    """Neither whole nor in part."""
+    """It stores neither the key nor a part of it."""
     key, _ = new_key(keys, "acme")
     with gateway.worker.engine.connect() as connection:
         kept: Sequence[Any] = connection.execute(select(api_keys)).one()
@@ -447,7 +447,7 @@ def test_database_keeps_no_key(gateway: Gateway, keys: SqlApiKeys) -> None:
 
 
 def test_events_are_read_for_their_tenant_alone(gateway: Gateway, theirs: Theirs) -> None:
-    """Whoever asks the store without having asked for the turn before."""
+    """The store itself checks the tenant, even if nobody looked the turn up before."""
 
     async def read(tenant: str) -> list[int]:
         engine = create_engine(gateway.settings.database_url)
@@ -459,7 +459,7 @@ def test_events_are_read_for_their_tenant_alone(gateway: Gateway, theirs: Theirs
 
 
 def test_limits_are_each_keys_tenants(database_url: str, valkey_url: str) -> None:
-    """A tenant that has used its own up takes nothing from another; two keys of one share."""
+    """A tenant that has used its limits up takes nothing from another; two keys of a tenant share its limits."""
     limits: dict[str, Any] = {"tenant_queue": 1, "tenant_rate": "2/hour"}
     tenants = [secrets.token_hex(4) for _ in range(2)]  # Redis remembers what earlier runs have posted
     with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url), **limits) as gateway:
@@ -473,7 +473,7 @@ def test_limits_are_each_keys_tenants(database_url: str, valkey_url: str) -> Non
 
 
 def test_sweep_sends_its_key_to_a_running_stack(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks a gateway that wants one which agents it serves."""
+    """A sweep asks the gateway for its agents with the key, and says what to do if it is missing or refused."""
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url, keys_on(sqlite_url) as keys:
         key, _ = new_key(keys, "acme")
 

@@ -1,4 +1,4 @@
-"""What a tenant may ask for: who is refused, with what words, and who is not."""
+"""A tenant's limits: which posts are refused, with which answer, and which are not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Serving: TypeAlias = Callable[..., Any]
 
 @pytest.fixture
 def serve(database_url: str, valkey_url: str) -> Serving:
-    """Gateways on each kind of database; nobody hears their wake-ups."""
+    """Gateways on each kind of database, without a broker."""
     return partial(gateway_on, database_url, NOWHERE, own_db(valkey_url))
 
 
@@ -48,13 +48,13 @@ def openai_client(gateway: Gateway, *, max_retries: int = 0) -> Generator[OpenAI
 
 
 def ask(client: OpenAI) -> Any:  # noqa: ANN401 - its type says nothing here
-    """Ask for a response that nobody waits for."""
+    """Ask for a response in the background."""
     create: Any = client.responses.create
     return create(model=AGENT, input="Where is it?", background=True)
 
 
 def test_full_queue_takes_no_other_turn_until_one_has_ended(serve: Serving) -> None:
-    """Queued and running turns count; the refused post is told when to come again, and leaves nothing."""
+    """Queued and running turns count; a refused post is told when to try again, and leaves nothing behind."""
     with serve(tenant_queue=2) as gateway:
         first, second = gateway.posted(), gateway.posted()
         gateway.worker.change(second["id"], status="running")
@@ -68,28 +68,28 @@ def test_full_queue_takes_no_other_turn_until_one_has_ended(serve: Serving) -> N
 
 
 def test_turns_that_wait_for_a_person_do_not_count(serve: Serving) -> None:
-    """They hold no worker, and may wait for a day."""
+    """They occupy no worker, and may wait for a day."""
     with serve(tenant_queue=1) as gateway:
         gateway.worker.change(gateway.posted()["id"], status="requires_action")
         assert gateway.post().status_code == 202
 
 
 def test_turns_that_others_asked_for_do_not_count(serve: Serving) -> None:
-    """Who asks counts for them too."""
+    """Child turns are part of the turn that asked for them."""
     with serve(tenant_queue=1) as gateway:
         gateway.worker.change(gateway.posted()["id"], parent_id="another", parent_call_id="0.0")
         assert gateway.post().status_code == 202
 
 
 def test_turns_all_of_whose_children_wait_for_people_do_not_count(serve: Serving) -> None:
-    """As if they waited for a person themselves."""
+    """Such a turn counts as if it waited for a person itself."""
     with serve(tenant_queue=1) as gateway:
         gateway.worker.change(gateway.posted()["id"], status="running", parked_at=1.0)
         assert gateway.post().status_code == 202
 
 
 def test_other_tenants_turns_do_not_count(serve: Serving) -> None:
-    """Each has a queue of its own."""
+    """Each tenant has a queue of its own."""
     with serve(tenant_queue=1) as gateway:
         gateway.worker.change(gateway.posted()["id"], tenant="another")
         assert gateway.post().status_code == 202
@@ -97,7 +97,7 @@ def test_other_tenants_turns_do_not_count(serve: Serving) -> None:
 
 
 def test_repeat_is_answered_though_the_queue_is_full(serve: Serving) -> None:
-    """Its turn is there already."""
+    """A repeated post makes no new turn."""
     with serve(tenant_queue=1) as gateway:
         first = gateway.post(key="once")
         repeat = gateway.post(key="once")
@@ -105,7 +105,7 @@ def test_repeat_is_answered_though_the_queue_is_full(serve: Serving) -> None:
 
 
 def test_refused_post_does_not_use_its_key_up(serve: Serving) -> None:
-    """The same request makes its turn once there is room."""
+    """Once there is room, the same request makes its turn."""
     with serve(tenant_queue=1) as gateway:
         first = gateway.posted()
         problem_of(gateway.post(key="later"), 429, "queue_full")
@@ -114,14 +114,14 @@ def test_refused_post_does_not_use_its_key_up(serve: Serving) -> None:
 
 
 def test_wrong_request_is_told_so_though_the_queue_is_full(serve: Serving) -> None:
-    """Waiting would not help it."""
+    """An invalid request is 422, because waiting would not help."""
     with serve(tenant_queue=1) as gateway:
         gateway.posted()
         problem_of(gateway.post(agent="nobody"), 404, "unknown_agent")
 
 
 def test_posts_at_once_overshoot_by_no_more_than_their_number(serve: Serving) -> None:
-    """Those who post together may not see each other; whoever comes after them does."""
+    """Simultaneous posts may not see each other's turns, but any later post does."""
     with serve(tenant_queue=3) as gateway:
         gateway.posted()
         with ThreadPoolExecutor(4) as threads:
@@ -132,7 +132,7 @@ def test_posts_at_once_overshoot_by_no_more_than_their_number(serve: Serving) ->
 
 
 def test_command_line_says_why_its_question_is_refused(serve: Serving) -> None:
-    """In the gateway's words, and the work has failed."""
+    """It prints the gateway's message, and its exit code is that of failed work."""
     with serve(tenant_queue=1) as gateway:
         gateway.posted()
         asked = run_harness("run", "Where is it?", "--agent", AGENT, "--url", gateway.url)
@@ -142,7 +142,7 @@ def test_command_line_says_why_its_question_is_refused(serve: Serving) -> None:
 
 
 def test_openai_client_is_told_that_the_queue_is_full(serve: Serving) -> None:
-    """As OpenAI tells those who ask for too much: its class of error, which the client tries again."""
+    """The client raises its error for too many requests, which it also retries by itself."""
     with serve(tenant_queue=1) as gateway, openai_client(gateway) as client:
         ask(client)
         with pytest.raises(openai.RateLimitError) as refused:
@@ -152,7 +152,7 @@ def test_openai_client_is_told_that_the_queue_is_full(serve: Serving) -> None:
 
 
 def spend(gateway: Gateway, dollars: float, *, ago_s: float = 0.0, **columns: Any) -> str:  # noqa: ANN401 - any column
-    """A turn that was posted so long ago and has used so much; its id."""
+    """Add a turn that was posted so long ago and has used so much; returns its id."""
     turn = gateway.posted()
     row = gateway.worker.row(turn["id"])
     used = {**row.used, "dollars": dollars}
@@ -161,7 +161,7 @@ def spend(gateway: Gateway, dollars: float, *, ago_s: float = 0.0, **columns: An
 
 
 def refused_for_its_budget(gateway: Gateway) -> dict[str, Any]:
-    """The refusal, once the gateway has heard of what was used; how long that takes is a part of a second here."""
+    """The refusal, once the gateway has read the usage, which takes it a fraction of a second here."""
 
     def refused() -> httpx2.Response | None:
         answer = gateway.post()
@@ -173,7 +173,7 @@ def refused_for_its_budget(gateway: Gateway) -> dict[str, Any]:
 
 
 def test_budget_of_a_day_that_is_used_up_takes_no_other_turn(serve: Serving) -> None:
-    """What turns that run have used counts too; what is left of the day is told."""
+    """The usage of running turns counts too; the refusal says how much is left of the day."""
     with serve(tenant_dollars=5) as gateway:
         spend(gateway, 2.5)
         gateway.posted()
@@ -186,7 +186,7 @@ def test_budget_of_a_day_that_is_used_up_takes_no_other_turn(serve: Serving) -> 
 
 
 def test_budget_goes_on_when_enough_of_it_is_a_day_old(serve: Serving) -> None:
-    """The turn is named by its time without which the newer ones have used less."""
+    """``Retry-After`` is when the turn becomes a day old without which the newer ones are within the budget."""
     with serve(tenant_dollars=5) as gateway:
         for dollars, hours in ((9.0, 25), (1.0, 23), (3.5, 20), (0.4, 10), (1.5, 1)):
             spend(gateway, dollars, ago_s=hours * 3_600)
@@ -194,7 +194,7 @@ def test_budget_goes_on_when_enough_of_it_is_a_day_old(serve: Serving) -> None:
 
 
 def test_posts_share_a_reading_of_their_budget_that_fails(sqlite_url: str) -> None:
-    """Asked one after the other, each would wait for a database that does not answer for all those before it."""
+    """With one reading each, posts would wait one after another for a database that does not answer."""
     asked: list[str] = []
 
     async def ask_together() -> list[Allowance | BaseException]:
@@ -214,7 +214,7 @@ def test_posts_share_a_reading_of_their_budget_that_fails(sqlite_url: str) -> No
 
 
 def test_what_is_older_or_anothers_does_not_count(serve: Serving) -> None:
-    """A day is the last 24 hours."""
+    """A day is the last 24 hours, and only the tenant's own turns count."""
     with serve(tenant_dollars=1) as gateway:
         spend(gateway, 9.0, ago_s=86_460)
         spend(gateway, 9.0, tenant="another")
@@ -225,7 +225,7 @@ def test_what_is_older_or_anothers_does_not_count(serve: Serving) -> None:
 
 
 def test_repeat_is_answered_though_the_budget_is_used_up(serve: Serving) -> None:
-    """Its turn is there; a post that is refused does not use its key up."""
+    """A repeat makes no new turn; and a post that is refused does not use its key up."""
     with serve(tenant_dollars=1) as gateway:
         first = gateway.post(key="once")
         spend(gateway, 1.0)
@@ -237,7 +237,7 @@ def test_repeat_is_answered_though_the_budget_is_used_up(serve: Serving) -> None
 
 
 def test_openai_client_does_not_ask_again_for_a_budget_that_is_used_up(serve: Serving) -> None:
-    """It would wait for hours: its error is no RateLimitError, and tells the gateway's code."""
+    """Its error is not one that it retries, which could take hours, and it has the gateway's code."""
     with serve(tenant_dollars=1) as gateway, openai_client(gateway, max_retries=2) as client:
         spend(gateway, 1.0)
         refused_for_its_budget(gateway)
@@ -266,13 +266,13 @@ def redis_at(url: str) -> Any:  # noqa: ANN401 - redis-py types little
 
 
 def counted(gateway: Gateway) -> dict[str, int]:
-    """The counts that Redis keeps: what each is of, and how many posts it has."""
+    """The counts in Redis: for each key the number of posts."""
     client = gateway.worker.redis
     return {key: client.llen(key) for key in client.scan_iter(f"{PREFIX}:*")}
 
 
 def test_posts_beyond_the_rate_are_refused_until_there_is_room(rated: Serving) -> None:
-    """The refused post says when to come again, which is when it is taken; refused ones do not count."""
+    """A refused post says when to try again, and is accepted then; refused posts do not count."""
     with rated(tenant_rate="3/2 minutes") as gateway:
         assert [gateway.post().status_code for _ in range(4)] == [202, 202, 202, 429]
         refused = gateway.post()
@@ -282,7 +282,7 @@ def test_posts_beyond_the_rate_are_refused_until_there_is_room(rated: Serving) -
 
 
 def test_place_that_is_free_again_is_given(rated: Serving) -> None:
-    """Once the window has moved on, posts are taken again."""
+    """Once the window has moved on, posts are accepted again."""
     with rated(tenant_rate="3/2 seconds") as gateway:
         refused = wait_until(lambda: _refused(gateway.post()), "posts to be too many", interval_s=0.0)
         assert refused.headers["retry-after"] in {"1", "2"}
@@ -294,14 +294,14 @@ def _refused(answer: httpx2.Response) -> httpx2.Response | None:
 
 
 def test_gateways_count_together(rated: Serving) -> None:
-    """A tenant gets no more from two than from one."""
+    """Two gateways together accept no more of a tenant's posts than one."""
     with rated(tenant_rate="2/hour") as one, serving(one.settings) as url:
         posts = [httpx2.post(f"{each}/v1/turns", json=one.defaults) for each in (one.url, url, one.url, url)]
     assert [post.status_code for post in posts] == [202, 202, 429, 429]
 
 
 def test_longer_window_does_not_count_what_a_shorter_one_refuses(rated: Serving) -> None:
-    """Who asks too fast for a while has not used the day up."""
+    """A tenant that posts too fast for a while has not used up its posts of the day."""
     with rated(tenant_rate="100/day; 1/hour") as gateway:
         assert gateway.post().status_code == 202
         assert {gateway.post().status_code for _ in range(20)} == {429}
@@ -309,7 +309,7 @@ def test_longer_window_does_not_count_what_a_shorter_one_refuses(rated: Serving)
 
 
 def test_counts_are_under_one_prefix_and_go_by_themselves(rated: Serving) -> None:
-    """What belongs to the harness is seen, and nothing stays for ever."""
+    """The keys in Redis show that they are the harness's, and all of them expire."""
     with rated(tenant_rate="2/hour; 9/day") as gateway:
         gateway.posted()
         assert len(counted(gateway)) == 2
@@ -317,7 +317,7 @@ def test_counts_are_under_one_prefix_and_go_by_themselves(rated: Serving) -> Non
 
 
 def test_request_that_is_wrong_does_not_count(rated: Serving) -> None:
-    """It asks for no turn; a repeat of one that does counts each time."""
+    """An invalid request makes no turn, so it does not count; a repeat counts each time."""
     with rated(tenant_rate="3/hour") as gateway:
         assert [gateway.post(budget={"no": 1}).status_code for _ in range(4)] == [422] * 4
         codes = [gateway.post(key="once").status_code for _ in range(4)]
@@ -325,7 +325,7 @@ def test_request_that_is_wrong_does_not_count(rated: Serving) -> None:
 
 
 def test_openai_client_waits_as_long_as_it_is_told(rated: Serving) -> None:
-    """Its own retries are enough, and without them it raises its error for this."""
+    """With its own retries the client succeeds; without them it raises its error for too many requests."""
     with rated(tenant_rate="1/2 seconds") as gateway:
         with openai_client(gateway) as hasty, pytest.raises(openai.RateLimitError) as refused:
             [ask(hasty) for _ in range(20)]
@@ -347,7 +347,7 @@ def apart(sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_posts_are_let_through_while_redis_is_away(apart: Serving, caplog: pytest.LogCaptureFixture) -> None:
-    """A limit that cannot be counted stops nobody; the log says so once, and counting goes on with Redis."""
+    """Without counts nobody is refused; the log says so once, and counting resumes when Redis is back."""
     port = free_port()
     with apart(server_url(port)) as gateway:
         assert {gateway.post().status_code for _ in range(5)} == {202}
@@ -360,7 +360,7 @@ def test_posts_are_let_through_while_redis_is_away(apart: Serving, caplog: pytes
 
 
 def test_redis_that_hangs_holds_nobody_up_for_long(apart: Serving, caplog: pytest.LogCaptureFixture) -> None:
-    """A few posts wait for it a moment, the others do not ask."""
+    """A few posts wait for it briefly, and the others do not ask it."""
     with valkey_service() as url, apart(url) as gateway, closing(redis_at(url)) as client:
         assert [gateway.post().status_code for _ in range(2)] == [202, 429]
         client.execute_command("CLIENT", "PAUSE", 60_000, "ALL")

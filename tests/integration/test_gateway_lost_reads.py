@@ -1,4 +1,4 @@
-"""What is written is answered as written, though the database goes away with the commit: nobody must ask again."""
+"""Writes are answered as done even if the database goes away right after the commit: no client may repeat them."""
 
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
@@ -22,13 +22,13 @@ ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 
 @pytest.fixture
 def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """One that is well, to look with."""
+    """A gateway whose database stays, to look at what was stored."""
     with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
         yield running
 
 
 def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request: Any) -> httpx2.Response:
-    """A request to a gateway whose database answers nothing from its first commit on."""
+    """A request to a gateway whose database stops answering after its first commit."""
     app = create_app(gateway.settings)
     engine = app.state.shared.engine.sync_engine
 
@@ -51,7 +51,7 @@ def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request:
 
 @pytest.mark.parametrize("prefer", [{}, {"Prefer": "wait=2"}, {"Prefer": "wait=2", "Idempotency-Key": "k"}])
 def test_turn_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: Gateway, prefer: dict[str, str]) -> None:
-    """A client that was told to try again would make a second one."""
+    """A client that was told to try again would make a second turn."""
     body = {**gateway.defaults, "metadata": {"a": "b"}}
     answer = asked_of_one_that_loses_its_database(gateway, "/v1/turns", json=body, headers=prefer)
     (turn_id,) = gateway.ids()
@@ -60,7 +60,7 @@ def test_turn_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: Gat
 
 
 def test_input_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: Gateway) -> None:
-    """Given again, it would be stale, or a message would deny what was asked since."""
+    """A repeated answer would be stale, and a repeated message would deny later questions."""
     turn_id = gateway.posted()["id"]
     gateway.worker.call(turn_id, 0, 0, approval=ASKED)
     gateway.worker.change(turn_id, status="requires_action")
@@ -70,7 +70,7 @@ def test_input_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: Ga
 
 
 def test_cancel_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: Gateway) -> None:
-    """Its workers were told already."""
+    """The workers have already been told to stop."""
     turn_id = gateway.posted()["id"]
     answer = asked_of_one_that_loses_its_database(gateway, f"/v1/turns/{turn_id}/cancel")
     assert (answer.status_code, answer.json()) == (202, gateway.turn(turn_id))

@@ -1,4 +1,4 @@
-"""``/metrics`` as Prometheus reads it: true to the journal, cheap, and without anything that a user said."""
+"""``/metrics`` as Prometheus reads it: it agrees with the journal, is cheap, and has no text of users."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class Raising(Hooks):
-    """Its author made a mistake."""
+    """Hooks with a mistake."""
 
     def on_usage(self, event: UsageReport) -> None:
         """Fail."""
@@ -62,19 +62,19 @@ def scraped(gateway: Gateway) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float | None:
-    """One of our samples' value."""
+    """The value of one of our samples."""
     return samples.get((f"harness_{name}", frozenset(labels.items())))
 
 
 def finish(gateway: Gateway, turn_id: str, status: str, reason: str, **used: float) -> None:
-    """End a turn now, three seconds after it was made, two of them in the queue."""
+    """End a turn now, with a creation three seconds ago and a start one second ago."""
     now = time.time()
     times = {"created_at": now - 3, "started_at": now - 1, "finished_at": now, "wake_at": None}
     gateway.worker.change(turn_id, status=status, stop_reason=reason, used={**USED, **used}, **times)
 
 
 def test_metrics_tell_how_long_the_oldest_queued_turn_waits(gateway: Gateway) -> None:
-    """By priority, 0 if none does; one that has started, or waits for one before it in its session, is not meant."""
+    """There is a figure per priority; turns that have started, or wait for one before them, do not count."""
 
     def ages() -> dict[str, float | None]:
         now = scraped(gateway)
@@ -93,9 +93,9 @@ def test_metrics_tell_how_long_the_oldest_queued_turn_waits(gateway: Gateway) ->
 
 
 def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
-    """Turns by how they ended, calls by outcome, tokens, dollars, times: each end is counted once.
+    """Turns, calls, tokens, dollars and times of ended turns are counted, each end once.
 
-    The calls that a fork was given were its origin's.
+    The calls that a fork copied count for its origin alone.
     """
     scraped(gateway)
     gateway.worker.publish_agent(
@@ -132,7 +132,7 @@ def test_metrics_tell_what_ended_and_what_it_used(gateway: Gateway) -> None:
 
 
 def test_end_that_is_seen_after_later_ones_is_counted(gateway: Gateway) -> None:
-    """A commit that waits for a lock, or for a standby, is seen seconds after the time at which it says it ended."""
+    """A commit that waits for a lock or a standby becomes visible seconds after its own timestamp."""
 
     def ended() -> float:
         return value(scraped(gateway), "turns_ended_total", **DONE) or 0
@@ -153,7 +153,7 @@ def test_end_that_is_seen_after_later_ones_is_counted(gateway: Gateway) -> None:
 
 
 def test_ends_are_counted_once_when_they_are_settled(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old ends are not read again, and no counter ever falls."""
+    """Old ends are not read again, and no counter ever decreases."""
     monkeypatch.setattr(ended_turns, "SETTLED_S", 0.5)
     turn_ids = [gateway.posted()["id"] for _ in range(3)]
     told: list[tuple[float, float]] = []
@@ -177,7 +177,7 @@ def test_ends_are_counted_once_when_they_are_settled(gateway: Gateway, monkeypat
 def test_ends_too_many_for_one_reading_are_added_up_by_several(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway that nobody scraped for long gets on with each reading, though the first ones take too long."""
+    """Each scrape makes progress, even if the first ones run out of time because nobody scraped for long."""
     monkeypatch.setattr(ended_turns, "SETTLED_S", 0.0)
     monkeypatch.setattr(ended_turns, "SLICE", 1)
     begins: list[float] = []
@@ -197,7 +197,7 @@ def test_ends_too_many_for_one_reading_are_added_up_by_several(
 
 
 def test_ends_of_an_agent_are_told_from_zero_on(gateway: Gateway) -> None:
-    """Prometheus has no rate of a counter whose first value is 1: the first failure would be missed."""
+    """A counter must first be seen at 0: Prometheus computes no rate from a first value of 1."""
     gateway.worker.publish_agent("fresh")
     told = scraped(gateway)
     ends = {
@@ -216,7 +216,7 @@ def test_ends_of_an_agent_are_told_from_zero_on(gateway: Gateway) -> None:
 
 
 def test_metrics_tell_what_waits(gateway: Gateway) -> None:
-    """Open turns by status, those that nobody looks at, messages in queues, and results that came too late."""
+    """Shown are open turns by status, overdue turns, queued messages, and results that came too late."""
     before = scraped(gateway)
     waiting, stuck = gateway.posted()["id"], gateway.posted()["id"]
     gateway.worker.change(stuck, status="running", wake_at=time.time() - 60)
@@ -238,7 +238,7 @@ def test_metrics_tell_what_waits(gateway: Gateway) -> None:
 
 
 def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -> None:
-    """Hooks, and steps of a turn's end: each failure once, as soon as the process finds time to tell of it."""
+    """Failures of hooks and of steps at a turn's end are counted once, as soon as the process reports them."""
     before = scraped(gateway)
     urls = {"database_url": gateway.settings.database_url, "redis_url": gateway.settings.redis_url, "home": tmp_path}
     fleet = make_fleet(load_settings(**urls))
@@ -287,7 +287,7 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
 
 
 def test_metrics_tell_what_was_asked(gateway: Gateway) -> None:
-    """Requests by route and status, with placeholders for ids and one word for what only the client knows."""
+    """Requests are counted by route and status, with placeholders for ids and for unknown paths."""
     turn_id = gateway.posted()["id"]
     gateway.http.get(f"/v1/turns/{turn_id}")
     gateway.http.head(f"/v1/turns/{turn_id}")
@@ -312,14 +312,14 @@ def _with_a_reader(gateway: Gateway) -> Samples | None:
 
 
 def test_metrics_speak_openmetrics_to_those_who_ask(gateway: Gateway) -> None:
-    """The newer format, by content negotiation."""
+    """The newer format is given by content negotiation."""
     answer = gateway.http.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert {"harness_turns", "harness_http_requests"} <= {family.name for family in openmetrics(answer.text)}
 
 
 def test_metrics_survive_whatever_is_away(tmp_path: Path) -> None:
-    """Without database and broker the process still tells of itself, and which of them does not answer."""
+    """Without database and broker there are still the process's own figures, and which of the two is away."""
     nothing = Settings(database_url=f"sqlite:////{tmp_path}/no/where.db", redis_url=NOWHERE, dev_keyless=True)
     with serving(nothing) as url:
         answer = httpx2.get(f"{url}/metrics", timeout=20)

@@ -1,4 +1,4 @@
-"""The official ``openai`` client at a gateway, with a hand that writes for workers: streams, waits, retries, errors."""
+"""The official ``openai`` client at a gateway, with a stand-in for workers: streams, waits, retries, errors."""
 
 # ruff: noqa: ANN401 - answers are any JSON
 from __future__ import annotations
@@ -28,35 +28,35 @@ SAID = "done"
 
 @pytest.fixture
 def gateway(sqlite_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway that hears live events by now, with fast heartbeats."""
+    """A gateway with fast heartbeats that already receives live events."""
     with gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=0.2) as running:
         wait_until(lambda: "xread" in _commands(running), "the gateway to listen")
         yield running
 
 
 def _commands(gateway: Gateway) -> list[str]:
-    """What the readers of live events did last."""
+    """The last command of each reader of live events."""
     clients = gateway.worker.redis.client_list()
     return [client["cmd"] for client in clients if client["name"] == "harness-gateway"]
 
 
 @pytest.fixture
 def client(gateway: Gateway) -> Generator[Client]:
-    """Its client."""
+    """The client of that gateway."""
     with client_of(gateway.url) as client:
         yield client
 
 
 @pytest.fixture
 def pool() -> Generator[ThreadPoolExecutor]:
-    """Threads for those who wait; after a test that fails, until the gateway ends."""
+    """Threads for requests that wait; if a test fails, they end with the gateway."""
     threads = ThreadPoolExecutor(4)
     yield threads
     threads.shutdown(wait=False, cancel_futures=True)
 
 
 def say(gateway: Gateway, turn_id: str, *heard: str) -> None:
-    """Have a model say what every turn says; of its hints only some are heard."""
+    """Write what the model of every turn here says; only some of its hints are sent."""
     gateway.worker.event(turn_id, "step.started", step=0)
     for piece in heard:
         start = SAID.index(piece)
@@ -79,7 +79,7 @@ def texts(chunks: Stream[ChatCompletionChunk]) -> Iterator[str]:
 def test_stream_is_whole_though_hints_are_lost(
     gateway: Gateway, client: Client, pool: ThreadPoolExecutor, heard: tuple[str, ...], passed_on: list[str]
 ) -> None:
-    """What is missing comes as one piece, and nothing twice."""
+    """Missing text comes as one piece, and no text comes twice."""
     pieces: list[str] = []
     reading = pool.submit(lambda: pieces.extend(texts(client.chat(stream=True))))
     turn_id = the_turn(gateway)
@@ -96,7 +96,7 @@ def test_stream_is_whole_though_hints_are_lost(
 
 
 def test_stream_needs_no_live_events(sqlite_url: str, valkey_url: str, pool: ThreadPoolExecutor) -> None:
-    """Redis is down: the journal tells all of it."""
+    """While Redis is down, the stream is made from the journal."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway, client_of(gateway.url) as client:
         reading = pool.submit(lambda: [event.type for event in client.respond(stream=True)])
         wait_until(gateway.ids, "the turn")
@@ -112,7 +112,7 @@ def test_stream_needs_no_live_events(sqlite_url: str, valkey_url: str, pool: Thr
 
 
 def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, client: Client, pool: ThreadPoolExecutor) -> None:
-    """They are comments, which the client does not mind. Who asks again with the same key hears of the same turn."""
+    """They are comments, which the client ignores. A repeat with the same key streams the same turn."""
     key = {"Idempotency-Key": "k"}
     reading = pool.submit(lambda: list(texts(client.chat(stream=True, extra_headers=key))))
     turn_id = the_turn(gateway)
@@ -130,7 +130,7 @@ def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, client: Client,
 
 
 def test_stream_goes_on_while_the_database_does_not_answer(gateway: Gateway) -> None:
-    """What was to be read then is told later, in order."""
+    """What could not be read then is sent later, in order."""
     body = {"model": AGENT, "input": "Where is it?", "stream": True}
     with httpx2.stream("POST", f"{gateway.url}/v1/responses", json=body, timeout=20) as raw:
         lines = raw.iter_lines()
@@ -155,7 +155,7 @@ def _run(gateway: Gateway, statement: str) -> None:
 def test_items_of_a_stream_are_those_of_the_whole_response(
     gateway: Gateway, client: Client, pool: ThreadPoolExecutor
 ) -> None:
-    """Each with one id: what is said before calls has another than the answer."""
+    """Each item has one id; text before calls and the answer are different items."""
     reading = pool.submit(_streamed, client)
     turn_id = the_turn(gateway)
     for step in range(6):
@@ -182,7 +182,7 @@ def test_items_of_a_stream_are_those_of_the_whole_response(
 
 
 def _streamed(client: Client) -> tuple[list[Any], Any]:
-    """The events as the client's own stream tells them, and its whole response."""
+    """The events as the client's own stream gives them, and its whole response."""
     with client.openai.responses.stream(model=AGENT, input="Where is it?") as stream:
         return list(stream), stream.get_final_response()
 
@@ -198,7 +198,7 @@ def _ids(response: Any) -> list[str]:
 def test_stream_of_a_response_ends_as_the_turn_does(
     gateway: Gateway, client: Client, pool: ThreadPoolExecutor, status: str, last: str, told: str
 ) -> None:
-    """Its last event has the whole response."""
+    """The last event has the whole response."""
     reading = pool.submit(lambda: list(client.respond(stream=True)))
     turn_id = the_turn(gateway)
     gateway.worker.finish(turn_id, status)
@@ -208,7 +208,7 @@ def test_stream_of_a_response_ends_as_the_turn_does(
 
 
 def test_stream_of_a_completion_that_fails_raises(gateway: Gateway, client: Client, pool: ThreadPoolExecutor) -> None:
-    """With what the turn says."""
+    """The client's error has the turn's message."""
     reading = pool.submit(lambda: list(texts(client.chat(stream=True))))
     gateway.worker.finish(the_turn(gateway), "cancelled")
     with pytest.raises(openai.APIError, match="cancelled") as raised:
@@ -217,7 +217,7 @@ def test_stream_of_a_completion_that_fails_raises(gateway: Gateway, client: Clie
 
 
 def test_client_that_leaves_its_stream_leaves_the_turn(gateway: Gateway, client: Client) -> None:
-    """Nobody asked for its end."""
+    """Closing a stream does not cancel the turn."""
     with client.chat(stream=True) as chunks:
         next(iter(chunks))
     turn_id = the_turn(gateway)
@@ -237,7 +237,7 @@ NODE_WAITS_BRIEFLY: Final = {"extra_headers": {"x-stainless-read-timeout": Omit(
 
 
 def test_response_that_takes_longer_than_the_client_waits_is_read_later(gateway: Gateway) -> None:
-    """The client says how long it waits, and is answered before it would ask again."""
+    """The client's header says how long it waits, and the answer comes before it would retry."""
     with client_of(gateway.url, timeout=60.0) as client:
         response = client.respond(**SAYS_IT_WAITS_BRIEFLY)
         assert (response.status, len(client.requests), len(gateway.ids())) == ("queued", 1, 1)
@@ -250,7 +250,7 @@ def test_response_that_takes_longer_than_the_client_waits_is_read_later(gateway:
 def test_completion_that_takes_longer_than_the_client_waits_says_where_it_will_be(
     gateway: Gateway, said: dict[str, Any]
 ) -> None:
-    """It is not asked for again, for that would be another turn."""
+    """The client does not retry, which would make another turn."""
     with client_of(gateway.url, timeout=60.0) as client:
         with pytest.raises(openai.InternalServerError, match="read it with responses") as raised:
             client.chat(**said)
@@ -260,7 +260,7 @@ def test_completion_that_takes_longer_than_the_client_waits_says_where_it_will_b
 def test_completion_that_fails_is_not_asked_for_again(
     gateway: Gateway, client: Client, pool: ThreadPoolExecutor
 ) -> None:
-    """The client repeats other 502s."""
+    """The client retries other 502s, so the answer tells it not to."""
     asking = pool.submit(client.chat)
     gateway.worker.finish(the_turn(gateway), "cancelled")
     with pytest.raises(openai.InternalServerError, match="somebody cancelled it"):
@@ -271,7 +271,7 @@ def test_completion_that_fails_is_not_asked_for_again(
 def test_wait_whose_database_goes_away_is_not_begun_again(
     gateway: Gateway, client: Client, pool: ThreadPoolExecutor
 ) -> None:
-    """The turn is stored already."""
+    """The client does not retry, because the turn is already stored."""
     asking = pool.submit(client.chat)
     turn_id = the_turn(gateway)
     _run(gateway, "ALTER TABLE tool_calls RENAME TO gone")
@@ -282,7 +282,7 @@ def test_wait_whose_database_goes_away_is_not_begun_again(
 
 
 def test_one_key_makes_one_turn_for_all_who_wait(gateway: Gateway, client: Client, pool: ThreadPoolExecutor) -> None:
-    """At once or later, streamed or not, each is given the answer."""
+    """Requests with one key get the same answer, whether at the same time or later, streamed or not."""
     key = {"extra_headers": {"Idempotency-Key": "k"}}
     asking = [pool.submit(client.respond, **key) for _ in range(3)]
     turn_id = the_turn(gateway)
@@ -297,7 +297,7 @@ def test_one_key_makes_one_turn_for_all_who_wait(gateway: Gateway, client: Clien
 def test_key_of_a_turn_that_is_over_is_answered_at_once(
     gateway: Gateway, client: Client, pool: ThreadPoolExecutor
 ) -> None:
-    """Nothing is waited for; whoever waits for a turn looks every second."""
+    """It is answered without waiting; a waiting request would look only every second."""
     key = {"extra_headers": {"Idempotency-Key": "k"}}
     asking = pool.submit(client.chat, **key)
     gateway.worker.finish(the_turn(gateway))
@@ -313,7 +313,7 @@ def test_key_of_a_turn_that_is_over_is_answered_at_once(
 def test_background_response_is_answered_at_once_and_can_be_cancelled(
     gateway: Gateway, client: Client, pool: ThreadPoolExecutor
 ) -> None:
-    """A cancel waits for the end; one that comes too late changes nothing."""
+    """A cancel waits for the turn's end; a late one changes nothing."""
     response = client.respond(background=True)
     assert response.status == "queued"
     cancelling = pool.submit(client.openai.responses.cancel, response.id)
@@ -327,7 +327,7 @@ def test_background_response_is_answered_at_once_and_can_be_cancelled(
 
 
 def test_conversation_goes_on_and_does_not_fork(database_url: str, valkey_url: str) -> None:
-    """The next response is the session's next turn; one that others have followed cannot be followed again."""
+    """The next response is the session's next turn; only the session's last response can be continued."""
     with (
         gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway,
         client_of(gateway.url) as client,
@@ -352,7 +352,7 @@ def test_conversation_goes_on_and_does_not_fork(database_url: str, valkey_url: s
 
 
 def test_errors_are_the_clients_own(gateway: Gateway, client: Client) -> None:
-    """Each says what was wrong; its code is the gateway's."""
+    """Each error has the client's own class, says what was wrong, and has the gateway's code."""
     with pytest.raises(openai.NotFoundError, match=f"there are: {AGENT}") as unknown:
         client.respond(model="nobody")
     assert (unknown.value.code, unknown.value.type) == ("unknown_agent", "invalid_request_error")
@@ -365,7 +365,7 @@ def test_errors_are_the_clients_own(gateway: Gateway, client: Client) -> None:
 
 
 def test_errors_of_every_kind_have_openais_shape(gateway: Gateway) -> None:
-    """Also those that no handler of these routes makes; the gateway's own routes keep theirs."""
+    """So do errors made outside of these routes' handlers; the gateway's other routes keep their format."""
     http = gateway.http
     for answer, status, code in (
         (http.post("/v1/responses", content=b"{"), 422, "invalid_request"),
@@ -392,7 +392,7 @@ def _without_tables(gateway: Gateway) -> httpx2.Response:
 
 
 def test_gateway_that_takes_no_clients_says_so(sqlite_url: str) -> None:
-    """As an error of authentication."""
+    """The client raises its authentication error."""
     with (
         serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url,
         client_of(url) as client,

@@ -1,4 +1,4 @@
-"""The official ``openai`` client repeats by itself what failed: never what may have made a turn."""
+"""The official ``openai`` client retries failed requests by itself, but never one that may have made a turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gateway(line: Relay, valkey_url: str) -> Generator[Gateway]:
 
 @pytest.fixture
 def pool() -> Generator[ThreadPoolExecutor]:
-    """A thread for who waits; after a test that fails, until the gateway ends."""
+    """A thread for a request that waits; if a test fails, it ends with the gateway."""
     threads = ThreadPoolExecutor(1)
     yield threads
     threads.shutdown(wait=False, cancel_futures=True)
@@ -30,7 +30,7 @@ def pool() -> Generator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def client(gateway: Gateway) -> Generator[Client]:
-    """Its client."""
+    """The client of that gateway."""
     with client_of(gateway.url) as client:
         yield client
 
@@ -39,7 +39,7 @@ def client(gateway: Gateway) -> Generator[Client]:
 def test_request_whose_commit_is_not_answered_is_not_repeated(
     gateway: Gateway, line: Relay, client: Client, ask: Callable[[Client], object]
 ) -> None:
-    """The turn is stored, and nobody knows: a repeat would run a second one."""
+    """The turn is stored, which the gateway cannot know: a retry would run a second one."""
     line.break_at(b"COMMIT")
     with pytest.raises(openai.InternalServerError, match="look for it with GET /v1/turns") as raised:
         ask(client)
@@ -51,14 +51,14 @@ def test_request_whose_commit_is_not_answered_is_not_repeated(
 def test_request_with_a_key_whose_commit_is_not_answered_is_repeated(
     gateway: Gateway, line: Relay, client: Client
 ) -> None:
-    """The repeat finds the turn."""
+    """With an idempotency key the retry finds the turn."""
     line.break_at(b"COMMIT")
     response = client.respond(background=True, extra_headers={"Idempotency-Key": "k"})
     assert (len(client.requests), gateway.ids()) == (2, [response.id])
 
 
 def test_request_that_made_nothing_is_repeated(gateway: Gateway, line: Relay, client: Client) -> None:
-    """Its transaction was broken before the commit."""
+    """The transaction failed before its commit, so a retry is safe."""
     line.break_at(b"INSERT INTO turns")
     response = client.respond(background=True)
     assert (len(client.requests), gateway.ids()) == (2, [response.id])
@@ -67,7 +67,7 @@ def test_request_that_made_nothing_is_repeated(gateway: Gateway, line: Relay, cl
 def test_request_that_meets_a_bug_behind_its_commit_is_not_repeated(
     gateway: Gateway, client: Client, pool: ThreadPoolExecutor
 ) -> None:
-    """Here a gateway that does not know what its turn has come to."""
+    """The bug here is a gateway that cannot read its own turn."""
     asking = pool.submit(client.respond)
     turn_id = the_turn(gateway)
     gateway.worker.change(turn_id, status="of a later version")

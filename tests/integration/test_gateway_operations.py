@@ -1,4 +1,4 @@
-"""What operators see: health, readiness, who is let in, restarts, shutdown, the OpenAPI document."""
+"""The gateway for operators: health, readiness, access without keys, restarts, shutdown, the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from tests.stacks import HARNESS
 
 
 def test_ready_gateway_says_so(gateway: Gateway) -> None:
-    """Alive and ready are 200."""
+    """``/healthz`` and ``/readyz`` answer 200."""
     assert gateway.http.get("/healthz").json() == {"status": "ok"}
     assert gateway.http.get("/readyz").json() == {"status": "ok"}
 
 
 def test_bug_announces_that_its_connection_is_closed(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    """Else the next request goes out on a connection that is being closed, and may be reset; it is logged as 500."""
+    """After a bug the answer says that its connection closes, so that no next request is lost on it; 500 is logged."""
     caplog.set_level("INFO", "api_gateway.access")
     turn_id = gateway.posted()["id"]
     gateway.worker.change(turn_id, used="nonsense")
@@ -67,7 +67,7 @@ def test_bug_announces_that_its_connection_is_closed(gateway: Gateway, caplog: p
 def test_rush_waits_in_line_and_is_told_of_it_where_that_takes_too_long(
     postgres_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database is there: who waits in vain for a connection comes again later, and the others are served."""
+    """Requests that get no database connection in time are told to try again later; the others are served."""
     monkeypatch.setattr(gateway_database, "POOL_SIZE", 1)  # and one more at need
     monkeypatch.setattr(gateway_database, "POOL_TIMEOUT_S", 0.5)
     with gateway_on(postgres_url, NOWHERE, own_db(valkey_url)) as gateway, ThreadPoolExecutor(8) as clients:
@@ -96,7 +96,7 @@ WALKS = ("metadata.k=never", "agent=nobody", "status=failed&agent=nobody")
 def test_lists_that_may_walk_all_turns_hold_one_connection_of_a_tenant(
     postgres_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many are asked for at once: the others wait for it, and other requests have connections."""
+    """However many are requested at once, the others wait for that connection, and other requests get theirs."""
     monkeypatch.setattr(gateway_database, "POOL_SIZE", 1)  # and one more at need
     monkeypatch.setattr(gateway_database, "POOL_TIMEOUT_S", 0.5)
     with gateway_on(postgres_url, NOWHERE, own_db(valkey_url)) as gateway, ThreadPoolExecutor(8) as clients:
@@ -111,7 +111,7 @@ def test_lists_that_may_walk_all_turns_hold_one_connection_of_a_tenant(
 
 
 def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
-    """A missing table makes it 503, naming the database; it stays alive, and requests say the same."""
+    """A missing table makes ``/readyz`` and requests 503, naming the database; the process stays alive."""
     texts = ("scores", "memories", "tool_calls", "turn_events", "messages")
     tables = ("api_keys", "idempotency_keys", "webhooks", "past_turns", "past_messages", *texts, "turns")
     with gateway.worker.engine.begin() as connection:
@@ -127,7 +127,7 @@ def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("database", ["sqlite:////nowhere/harness.db", "postgresql://u:secret@127.0.0.1:1/x"])
 def test_gateway_without_anything_is_alive_but_not_ready(database: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It starts without database and broker, names both, logs why, and gives no secret away."""
+    """Without database and broker it starts, names both, logs why, and reveals no secret."""
     with serving(Settings(database_url=database, redis_url=NOWHERE, dev_keyless=True)) as url:
         assert httpx2.get(f"{url}/healthz").status_code == 200
         problem = problem_of(httpx2.get(f"{url}/readyz"), 503, "not_ready")
@@ -139,7 +139,7 @@ def test_gateway_without_anything_is_alive_but_not_ready(database: str, caplog: 
 
 
 def test_asking_a_broker_that_is_away_keeps_no_thread() -> None:
-    """However often somebody asks whether it is there: wake-ups are sent by the same threads."""
+    """However often it is checked, threads remain for sending wake-ups."""
 
     async def asked() -> None:
         publisher = Publisher(f"amqp://127.0.0.1:{free_port()}//", timeout_s=20.0)
@@ -153,9 +153,9 @@ def test_asking_a_broker_that_is_away_keeps_no_thread() -> None:
 
 @pytest.mark.parametrize("asked_for", ["missing", "figures"])
 def test_who_asks_while_others_are_answered_gets_their_answer(sqlite_url: str, asked_for: str) -> None:
-    """`/readyz` and `/metrics` need no key: however many ask, even to leave at once, the database is read for one.
+    """``/readyz`` and ``/metrics`` need no key, so simultaneous requests share one reading of the database.
 
-    Who asks later has another look.
+    It is finished even if the first client leaves; a later request has a reading of its own.
     """
 
     async def asked() -> None:
@@ -179,7 +179,7 @@ def test_who_asks_while_others_are_answered_gets_their_answer(sqlite_url: str, a
 def test_preflight_of_a_browser_is_told_that_browsers_cannot_call(
     sqlite_url: str, *, keyless: bool, status: int
 ) -> None:
-    """It carries no key, whoever sends it: to be told of keys, or of this machine, would mislead."""
+    """A preflight never carries a key, so a message about keys, or about this machine, would mislead."""
     settings = Settings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=keyless)
     asks = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
     with serving(settings) as url:
@@ -191,7 +191,7 @@ def test_preflight_of_a_browser_is_told_that_browsers_cannot_call(
 
 
 def test_gateway_survives_the_restart_of_redis(sqlite_url: str) -> None:
-    """While Redis is away posts are accepted; when it is back wake-ups and live events flow again by themselves."""
+    """Posts are accepted while Redis is away; once it is back, wake-ups and live events are sent again."""
     port = free_port()
     url = f"redis://127.0.0.1:{port}/0"
     with valkey_on(port), gateway_on(sqlite_url, url, url) as gateway:
@@ -213,7 +213,7 @@ def test_gateway_survives_the_restart_of_redis(sqlite_url: str) -> None:
 
 @contextmanager
 def valkey_on(port: int) -> Generator[None]:
-    """A Valkey on that port."""
+    """Run a Valkey on that port."""
     with valkey_service(port) as url:
         assert f":{port}" in url
         yield
@@ -225,7 +225,7 @@ def _woken(gateway: Gateway) -> str:
 
 
 def test_gateways_time_tells_moments_apart(database_url: str) -> None:
-    """It is the worker's, to the microsecond."""
+    """Its clock is the worker's: the database's, to the microsecond."""
 
     async def asked() -> list[float]:
         engine = gateway_database.create_engine(database_url)
@@ -245,7 +245,7 @@ def test_gateways_time_tells_moments_apart(database_url: str) -> None:
 def test_gateway_holds_no_row_and_no_connection_for_long(
     postgres_url: str, setting: str, ours: str, theirs: str
 ) -> None:
-    """Postgres ends a transaction that stands still, and a statement that takes long; what the URL says wins."""
+    """Postgres ends idle transactions and long statements after these times, unless the URL has others."""
 
     async def told() -> object:
         given = f"?options=-c%20{setting}%3D{theirs}" if theirs else ""
@@ -260,7 +260,7 @@ def test_gateway_holds_no_row_and_no_connection_for_long(
 
 @pytest.mark.parametrize(("given", "named"), [("", "harness-gateway"), ("?application_name=mine", "mine")])
 def test_connection_of_the_gateway_is_named_as_the_url_says(postgres_url: str, given: str, named: str) -> None:
-    """As a worker's is: what the URL says of a connection wins."""
+    """A name in the URL takes precedence, as for a worker's connections."""
 
     async def told() -> object:
         engine = gateway_database.create_engine(postgres_url + given)
@@ -273,7 +273,7 @@ def test_connection_of_the_gateway_is_named_as_the_url_says(postgres_url: str, g
 
 
 def test_gateway_leaves_a_server_that_only_reads(postgres_url: str) -> None:
-    """After a failover its connections of before still answer: it tells its client to try again, on a new one."""
+    """After a failover old connections refuse writes: the client is told to retry, which uses a new connection."""
 
     async def failed() -> tuple[Exception, bool]:
         engine = gateway_database.create_engine(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
@@ -293,7 +293,7 @@ def test_gateway_leaves_a_server_that_only_reads(postgres_url: str) -> None:
 
 
 def test_gateway_on_a_server_that_only_reads_is_not_ready(postgres_url: str, valkey_url: str) -> None:
-    """After a failover it says so, to posts too; its connections of then, which refuse for ever, are not kept."""
+    """After a failover ``/readyz`` and posts say so; connections from then are dropped once the server takes writes."""
     writes = postgres_url.replace("+psycopg", "") + "?options=-c%20default_transaction_read_only%3Doff"
     with (
         gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway,
@@ -314,7 +314,7 @@ def test_gateway_on_a_server_that_only_reads_is_not_ready(postgres_url: str, val
 
 
 def test_client_of_a_statement_that_took_too_long_is_told_to_try_again(postgres_url: str) -> None:
-    """Postgres ended it: that is no bug."""
+    """Postgres ended the statement: the answer is 503, not a bug's 500."""
 
     async def failed() -> None:
         engine = gateway_database.create_engine(f"{postgres_url}?options=-c%20statement_timeout%3D1ms")
@@ -330,7 +330,7 @@ def test_client_of_a_statement_that_took_too_long_is_told_to_try_again(postgres_
 
 
 def test_gateway_that_stood_still_says_to_try_again(postgres_url: str) -> None:
-    """Its transaction was ended by Postgres: that is no bug."""
+    """Postgres ended the idle transaction: the answer is 503, not a bug's 500."""
 
     async def failed() -> None:
         engine = gateway_database.create_engine(
@@ -355,7 +355,7 @@ def _is_there(postgres_url: str, pid: int) -> bool:
 
 @pytest.mark.parametrize("path", ["/v1/turns", "/v1/agents", "/v1/turns/x/events", "/v1", "/v1/nothing"])
 def test_api_without_keys_is_closed_unless_asked_for(sqlite_url: str, path: str) -> None:
-    """Without HARNESS_DEV_KEYLESS=1 every request of the API is 401, with a bearer token too; health is open."""
+    """Without HARNESS_DEV_KEYLESS=1 every request of the API is 401, whatever token it has; health is open."""
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url:
         for headers in ({}, {"Authorization": "Bearer x"}):
             response = httpx2.get(url + path, headers=headers)
@@ -365,7 +365,7 @@ def test_api_without_keys_is_closed_unless_asked_for(sqlite_url: str, path: str)
 
 
 def test_keyless_api_ignores_a_bearer_token(gateway: Gateway) -> None:
-    """A client that has to send something works against a development gateway."""
+    """A client that cannot help sending one works with a development gateway."""
     assert gateway.http.get("/v1/turns", headers={"Authorization": "Bearer x"}).status_code == 200
 
 
@@ -383,7 +383,7 @@ def test_keyless_api_ignores_a_bearer_token(gateway: Gateway) -> None:
     ],
 )
 def test_keyless_api_refuses_pages_of_others(sqlite_url: str, headers: dict[str, str]) -> None:
-    """A browser on this machine must not let another page post or read turns, be it of this machine's other port."""
+    """No other page in a browser may post or read turns, not even one of another port of this machine."""
     settings = Settings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=True)
     with serving(settings) as url:
         for method in ("GET", "POST"):
@@ -400,14 +400,14 @@ def test_keyless_api_refuses_pages_of_others(sqlite_url: str, headers: dict[str,
     ],
 )
 def test_keyless_api_serves_its_own_page_and_who_types_the_address(sqlite_url: str, headers: dict[str, str]) -> None:
-    """`/docs` can try requests, also through a forwarded port; curl sends none of these headers."""
+    """``/docs`` works, also through a forwarded port, and so does curl, which sends none of these headers."""
     settings = Settings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=True)
     with serving(settings) as url:
         assert httpx2.get(f"{url}/v1/turns", headers=headers).status_code == 200
 
 
 def test_openapi_describes_what_is_answered(gateway: Gateway) -> None:
-    """Every route is there, and real answers fit their schemas."""
+    """The document has every route, and real answers fit its schemas."""
     document = gateway.http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         *("/v1/turns", "/v1/turns/{turn_id}", "/v1/turns/{turn_id}/cancel", "/v1/turns/{turn_id}/inputs"),
@@ -475,7 +475,7 @@ def _check_batches(document: dict[str, Any], gateway: Gateway) -> None:
     ],
 )
 def test_openapi_describes_a_turn_with_any_of_its_parts(gateway: Gateway, include: str, parts: set[str]) -> None:
-    """One schema fits them all: what was not asked for is not there, and what was has its own shape."""
+    """One schema fits all variants; parts that were not asked for are absent, and each part has its own shape."""
     document = gateway.http.get("/openapi.json").json()
     answer = document["paths"]["/v1/turns/{turn_id}"]["get"]["responses"]["200"]["content"]["application/json"]
     turn = gateway.http.get(f"/v1/turns/{gateway.post().json()['id']}{include}").json()
@@ -491,7 +491,7 @@ def _fits(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
 
 
 def test_openapi_names_the_headers_and_the_filter_that_are_heeded(gateway: Gateway) -> None:
-    """Each parameter is there once, its schema is one, and takes what is really sent; the real answers heed it."""
+    """Each parameter is listed once with one schema, accepts real values, and affects real answers."""
     document = gateway.http.get("/openapi.json").json()
     for path in ("/v1/turns", "/v1/batches", "/v1/responses", "/v1/chat/completions"):
         key = _parameters(document, path, "post")["header", "Idempotency-Key"]
@@ -529,7 +529,7 @@ def _parameters(document: dict[str, Any], path: str, method: str) -> dict[tuple[
 
 
 def test_openapi_references_nothing_that_is_missing(gateway: Gateway) -> None:
-    """Each reference leads to a schema."""
+    """Each reference names a schema of the document."""
     document = gateway.http.get("/openapi.json").json()
     named = set(document["components"]["schemas"])
     referenced = {part.split('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]}
@@ -537,7 +537,7 @@ def test_openapi_references_nothing_that_is_missing(gateway: Gateway) -> None:
 
 
 def test_openapi_bounds_numbers_in_the_words_of_json_schema(gateway: Gateway) -> None:
-    """None in pydantic's own, which no client knows; a list takes one to two hundred rows at once."""
+    """No bound is in pydantic's own terms, which clients do not know; a list's limit is 1 to 200."""
     document = gateway.http.get("/openapi.json").json()
     raw = ("ge", "le", "gt", "lt", "min_length", "max_length", "multiple_of")
     assert [name for name in raw if f'"{name}":' in json.dumps(document)] == []
@@ -546,7 +546,7 @@ def test_openapi_bounds_numbers_in_the_words_of_json_schema(gateway: Gateway) ->
 
 
 def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
-    """SIGTERM ends waits and streams at once with an honest answer, and idle connections; and the process exits."""
+    """SIGTERM ends waits and streams at once with a true answer, closes idle connections, and ends the process."""
     opened = threading.Event()
 
     def follow(turn: str) -> str:
@@ -610,7 +610,7 @@ def _first_turn(url: str) -> str:
 
 @pytest.mark.parametrize("database_url", ["", "mysql://h/d", "sqlite"])
 def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str, tmp_path: Path) -> None:
-    """Exit code 2 and one line that says what to mend, no traceback."""
+    """The exit code is 2, and one line says what to change, without a traceback."""
     with gateway_process(free_port(), database_url, NOWHERE, tmp_path / "log") as process:
         assert process.wait(30) == 2
     said = (tmp_path / "log").read_text()
@@ -619,7 +619,7 @@ def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str, tmp_pa
 
 
 def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
-    """A request's line has method, path, status and time; inputs, keys and queries stay out, and it is ASCII."""
+    """Each line has method, path, status and time, in ASCII; inputs, keys and queries are not logged."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)):
         pass
     port = free_port()
@@ -643,7 +643,7 @@ def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_u
 
 
 def test_each_line_of_the_log_has_its_time_and_level(sqlite_url: str, tmp_path: Path) -> None:
-    """Warnings and those of the server, too: a line is an object, so that collectors need no rules of their own."""
+    """Warnings, and lines of the server too, are JSON objects, so that collectors need no rules of their own."""
     with gateway_on(sqlite_url, NOWHERE, NOWHERE):
         pass
     port = free_port()

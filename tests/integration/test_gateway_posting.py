@@ -1,4 +1,4 @@
-"""Posting turns: what is stored, who is woken, and what repeats do."""
+"""Posting turns: what is stored, which wake-ups are sent, and how repeats are answered."""
 
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.unit.builders import CAPS
 
 
 def count_turns(gateway: Gateway) -> int:
-    """How many turns there are."""
+    """The number of turns."""
     with gateway.worker.engine.connect() as connection:
         return len(connection.execute(select(turns.c.id)).all())
 
 
 def test_post_answers_202_with_exactly_a_turns_fields(gateway: Gateway) -> None:
-    """A posted turn is queued; the answer has all fields of a turn and its own address."""
+    """The turn is queued; the answer has all fields of a turn, and its address."""
     response = gateway.post(metadata={"clé": "ü"}, session_id="s1")
     turn = response.json()
     assert response.status_code == 202
@@ -64,7 +64,7 @@ def test_post_answers_202_with_exactly_a_turns_fields(gateway: Gateway) -> None:
 
 
 def test_post_stores_turn_message_and_first_event_together(gateway: Gateway) -> None:
-    """One commit: the queued row, due at once, its user message and event 1."""
+    """One commit stores the queued turn, due at once, with its user message and event 1."""
     turn_id = gateway.posted(session_id="s1", budget={"timeout_s": 7}, system_prompt_override="Be brief.")["id"]
     row = gateway.worker.row(turn_id)
     assert (row.status, row.tenant, row.last_seq, row.message_count, row.fence) == ("queued", "default", 1, 1, 0)
@@ -81,7 +81,7 @@ def test_post_stores_turn_message_and_first_event_together(gateway: Gateway) -> 
 
 @pytest.mark.parametrize("missing", ["turns", "messages", "turn_events"])
 def test_post_that_cannot_store_everything_stores_nothing(gateway: Gateway, missing: str) -> None:
-    """Whichever of its rows cannot be written, no other is, and the key may be used again."""
+    """Whichever row cannot be written, no other row is either, and the key can be used again."""
     everything = (turns, messages, turn_events, idempotency_keys)
     with gateway.worker.engine.begin() as connection:
         connection.execute(text(f"ALTER TABLE {missing} RENAME TO away"))
@@ -95,7 +95,7 @@ def test_post_that_cannot_store_everything_stores_nothing(gateway: Gateway, miss
 
 @pytest.mark.parametrize("priority", ["interactive", "batch"])
 def test_post_sends_one_wake_up_to_the_prioritys_queue(gateway: Gateway, priority: str) -> None:
-    """The wake-up is `turn.advance` with the id alone; what Flower shows names turn and tenant, no text."""
+    """The wake-up is ``turn.advance`` with only the id; Flower sees turn and tenant, but no text."""
     turn_id = gateway.posted(priority=priority)["id"]
     (message,) = gateway.worker.wake_ups(turn_id, priority)
     assert message["task"] == "turn.advance"
@@ -105,7 +105,7 @@ def test_post_sends_one_wake_up_to_the_prioritys_queue(gateway: Gateway, priorit
 
 
 def test_post_is_accepted_while_the_broker_is_down(sqlite_url: str, valkey_url: str) -> None:
-    """The row is the truth: without a broker the turn is stored all the same."""
+    """The turn is stored without a broker."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
         turn_id = gateway.posted()["id"]
         assert gateway.turn(turn_id)["status"] == "queued"
@@ -123,7 +123,7 @@ def test_post_is_accepted_while_the_broker_is_down(sqlite_url: str, valkey_url: 
     ],
 )
 def test_post_clamps_the_budget_to_the_agents(gateway: Gateway, wanted: Any, given: Any) -> None:
-    """Each wanted limit counts unless the agent's is lower; zero is allowed, null is absent."""
+    """Each limit asked for counts unless the agent's is lower; zero is allowed, and null counts as absent."""
     expected = {**CAPS, **(wanted if given is None else given)}
     turn = gateway.posted(budget=wanted)
     assert turn["budget"] == expected
@@ -131,7 +131,7 @@ def test_post_clamps_the_budget_to_the_agents(gateway: Gateway, wanted: Any, giv
 
 
 def test_post_clamps_the_budget_to_the_tenants(sqlite_url: str, valkey_url: str) -> None:
-    """Whatever the agent's allows, and what the turn asks for; a limit that the agent has lower stays."""
+    """The tenant's limit counts over the agent's and the turn's, unless theirs is lower."""
     most = BudgetRequest(max_steps=2, max_tokens=500, timeout_s=1e6)
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), tenant_budget=most) as gateway:
         expected = {**CAPS, "max_steps": 2, "max_tokens": 500}
@@ -140,21 +140,21 @@ def test_post_clamps_the_budget_to_the_tenants(sqlite_url: str, valkey_url: str)
 
 
 def test_post_without_a_session_makes_one(gateway: Gateway) -> None:
-    """Each turn without a session begins its own; null counts as absent."""
+    """Each such turn has a session of its own; null counts as absent."""
     sessions = {gateway.posted(session_id=None)["session_id"] for _ in range(2)}
     assert len(sessions) == 2
     assert all(sessions)
 
 
 def test_post_for_an_unknown_agent_is_404_and_names_those_there_are(gateway: Gateway) -> None:
-    """A mistyped agent is told what there is, and nothing is stored."""
+    """The answer lists the agents, and nothing is stored."""
     problem = problem_of(gateway.post(agent="suport"), 404, "unknown_agent")
     assert AGENT in problem["detail"]
     assert count_turns(gateway) == 0
 
 
 def test_post_repeated_with_its_key_gives_the_same_turn_as_it_is_now(gateway: Gateway) -> None:
-    """A repeat, equal as JSON, gets the first answer's status and address with the current turn."""
+    """A body that is equal as JSON gets the first answer's status and address, with the turn's current state."""
     first = gateway.post(key="k", budget={"max_steps": 1, "timeout_s": 2})
     assert first.status_code == 202, first.text
     gateway.worker.finish(first.json()["id"])
@@ -168,7 +168,7 @@ def test_post_repeated_with_its_key_gives_the_same_turn_as_it_is_now(gateway: Ga
 
 
 def test_post_with_a_used_key_and_another_body_is_refused(gateway: Gateway) -> None:
-    """A key stands for one body."""
+    """A key belongs to one body."""
     gateway.posted(key="k")
     problem_of(gateway.post(key="k", input="other"), 422, "idempotency_mismatch")
     problem_of(gateway.post(key="k", parallel=True), 422, "idempotency_mismatch")
@@ -192,7 +192,7 @@ def test_post_key_is_forgotten_after_a_day(gateway: Gateway) -> None:
 
 
 def test_keys_whose_time_is_over_are_taken_away_by_later_ones(gateway: Gateway) -> None:
-    """A few at a time, by posts at once too, and none that is still kept."""
+    """Posts remove a few expired keys each, also when they come together, and no key that is still valid."""
     many = 2 * FORGOTTEN_AT_ONCE + 1
     old = {
         "tenant": TENANT,
@@ -214,7 +214,7 @@ def test_keys_whose_time_is_over_are_taken_away_by_later_ones(gateway: Gateway) 
 
 
 def test_key_that_is_removed_while_it_is_looked_up_is_free(postgres_url: str) -> None:
-    """Another request, or ``harness prune``, may remove one that has just become a day old: it is claimed again."""
+    """If a key that has just expired is removed meanwhile, the post claims it again."""
     engine, beside = create_engine(postgres_url), sync_engine(postgres_url)
     removals = 0
 
@@ -242,13 +242,13 @@ def test_key_that_is_removed_while_it_is_looked_up_is_free(postgres_url: str) ->
 
 
 def keys(gateway: Gateway) -> set[str]:
-    """The idempotency keys that are remembered."""
+    """The idempotency keys that are stored."""
     with gateway.worker.engine.connect() as connection:
         return set(connection.execute(select(idempotency_keys.c.key)).scalars())
 
 
 def test_posts_with_one_key_at_once_make_one_turn(gateway: Gateway) -> None:
-    """However many arrive together, one turn is made and woken once; the others get it, or 409."""
+    """One turn is made and woken once; the other posts get that turn, or 409."""
     with ThreadPoolExecutor(6) as threads:
         answers = [pending.result() for pending in [threads.submit(gateway.post, key="k") for _ in range(6)]]
     accepted = [answer.json()["id"] for answer in answers if answer.status_code == 202]
@@ -261,7 +261,7 @@ def test_posts_with_one_key_at_once_make_one_turn(gateway: Gateway) -> None:
 
 
 def test_posts_at_once_are_all_stored(gateway: Gateway) -> None:
-    """Concurrent writers wait for each other: none fails."""
+    """Simultaneous writers wait for each other, and none fails."""
     with ThreadPoolExecutor(8) as threads:
         pending = [threads.submit(gateway.post, input=str(number)) for number in range(24)]
         answers = [answer.result() for answer in pending]

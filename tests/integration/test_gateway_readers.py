@@ -1,4 +1,4 @@
-"""Many readers of live turns at once on a gateway's own process: all get everything, and none costs much."""
+"""Many readers of live turns at one gateway process: each gets every event, and none costs much."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPEN: Final = b": open\n\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A gateway that runs as operators start it, and one whose hand writes what workers would."""
+    """A gateway that runs as operators start it, and another one in this process, with a stand-in for workers."""
 
     port: int
     pid: int
@@ -51,31 +51,31 @@ class Process:
 
     @property
     def memory_mb(self) -> float:
-        """Its resident memory."""
+        """Its resident memory, in MB."""
         return psutil.Process(self.pid).memory_info().rss / 2**20
 
     @property
     def redis_connections(self) -> int:
-        """How many connections it has to Redis."""
+        """The number of its connections to Redis."""
         ends = psutil.Process(self.pid).net_connections("tcp")
         return sum(bool(end.raddr) and end.raddr.port == self.redis_port for end in ends)
 
     @property
     def readers(self) -> int:
-        """How many streams are open, as it tells Prometheus."""
+        """The number of open streams, according to its metrics."""
         text = httpx2.get(f"http://127.0.0.1:{self.port}/metrics", timeout=20).text
         (told,) = re.findall(r"^harness_sse_readers (\S+)$", text, re.MULTILINE)
         return int(float(told))
 
     def request(self, turn_id: str, after: int = 0) -> bytes:
-        """What asks for a stream; HTTP/1.0, so that the answer's bytes are the stream's."""
+        """A request for a stream; with HTTP/1.0 the answer's bytes are the stream's."""
         wanted = f"GET /v1/turns/{turn_id}/events?after={after} HTTP/1.0\r\nAccept: text/event-stream\r\n\r\n"
         return wanted.encode()
 
 
 @pytest.fixture
 def gateway(sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Process]:
-    """A gateway's own process."""
+    """A gateway in a process of its own."""
     redis_url, port = own_db(valkey_url), free_port()
     settings = {"DATABASE_URL": sqlite_url, "REDIS_URL": redis_url, "DEV_KEYLESS": "1"}
     for name, value in settings.items():
@@ -103,7 +103,7 @@ def seqs(stream: bytes) -> list[int]:
 
 
 async def _read_all(gateway: Process, turns: Sequence[str]) -> tuple[list[bytes], dict[str, float]]:
-    """Let every reader wait for its turn, have the turns run and end; what each reader got, and memory on the way."""
+    """Run and end turns while readers wait for them; returns what each reader got, and the memory used meanwhile."""
     begun = gateway.memory_mb
     readers = [asyncio.create_task(_read(gateway, turns[number % len(turns)])) for number in range(READERS)]
     await asyncio.to_thread(wait_until, lambda: gateway.readers == READERS, "all to read", 60)
@@ -129,7 +129,7 @@ async def _read(gateway: Process, turn_id: str) -> bytes:
 
 @pytest.mark.acceptance
 def test_readers_at_once_get_everything_for_little_memory(gateway: Process) -> None:
-    """Two hundred readers of ten live turns: every event each, one connection to Redis, a quarter of a MB a reader."""
+    """200 readers of ten turns get every event, over one connection to Redis and with 0.25 MB a reader."""
     turns = [gateway.hand.posted()["id"] for _ in range(TURNS)]
     told, seen = asyncio.run(_read_all(gateway, turns))
     cost = (seen["ran"] - seen["begun"]) / READERS
@@ -141,7 +141,7 @@ def test_readers_at_once_get_everything_for_little_memory(gateway: Process) -> N
 
 
 def test_gateway_has_the_kernel_cut_stalled_clients() -> None:
-    """What is accepted inherits the limit."""
+    """Accepted connections inherit the listening socket's time limit."""
     with listen("127.0.0.1", 0) as listener:
         cut_stalled(listener)
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
@@ -149,14 +149,14 @@ def test_gateway_has_the_kernel_cut_stalled_clients() -> None:
 
 
 def test_gateway_may_have_as_many_connections_as_the_system_allows(gateway: Process) -> None:
-    """Without being asked it gets a part of them."""
+    """The process raises its limit of open files to what the system allows."""
     few, most = psutil.Process(gateway.pid).rlimit(psutil.RLIMIT_NOFILE)
     assert few == most
 
 
 @pytest.mark.acceptance
 def test_request_whose_head_never_ends_is_cut(gateway: Process) -> None:
-    """By the gateway as operators start it; who asked in time is served as long as it takes, and may then be idle."""
+    """A client that sends its request in time is served however long that takes, and may stay idle afterwards."""
     turn_id = gateway.hand.posted()["id"]
     idle = http.client.HTTPConnection("127.0.0.1", gateway.port)
     assert _asked(idle) == 200
@@ -172,7 +172,7 @@ def test_request_whose_head_never_ends_is_cut(gateway: Process) -> None:
 
 
 def _asked(connection: http.client.HTTPConnection) -> int:
-    """The status of an answer on this very connection, opened by the first."""
+    """The status of an answer on this connection, which is opened first if need be."""
     connection.auto_open = connection.sock is None
     connection.request("GET", "/healthz")
     with connection.getresponse() as answer:
@@ -183,7 +183,7 @@ def _asked(connection: http.client.HTTPConnection) -> int:
 @pytest.mark.acceptance
 @pytest.mark.timeout(180)
 def test_readers_that_do_not_read_are_cut_and_can_resume(gateway: Process) -> None:
-    """They cost a page of events each, are gone within a minute, and lose nothing: the rest comes when they resume."""
+    """A stalled reader costs a page of events, is cut off within a minute, and gets the rest when it resumes."""
     turn_id = gateway.hand.posted()["id"]
     begun = gateway.memory_mb
     stalled = [_stall(gateway, turn_id) for _ in range(STALLED)]
@@ -202,7 +202,7 @@ def test_readers_that_do_not_read_are_cut_and_can_resume(gateway: Process) -> No
 
 
 def _stall(gateway: Process, turn_id: str) -> socket.socket:
-    """A connection that asks for a stream and then takes nothing."""
+    """A connection that asks for a stream and then reads nothing."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     client.connect(("127.0.0.1", gateway.port))
@@ -211,7 +211,7 @@ def _stall(gateway: Process, turn_id: str) -> socket.socket:
 
 
 def _drained(client: socket.socket) -> bytes:
-    """What the kernel still has of a connection that was cut."""
+    """The bytes that the kernel still has of a connection that was cut."""
     taken = b""
     with client:
         client.settimeout(5)

@@ -20,9 +20,9 @@ from tests.unit.builders import CAPS
 
 
 def test_turn_shows_its_calls_in_order(gateway: Gateway) -> None:
-    """Calls come by step and position, as the model was told their outcomes.
+    """Calls come by step and position, with the outcomes that the model was told.
 
-    Open ones have none yet, though a row may hold what is to come.
+    Open calls have none, even if their row already holds what they will be told.
     """
     turn_id = gateway.posted()["id"]
     result = ToolExecutionResult(call_id="0.2", tool_name="get_order", output="größe", elapsed_ms=1.0)
@@ -61,7 +61,7 @@ def test_turn_shows_its_calls_in_order(gateway: Gateway) -> None:
 
 
 def test_turn_with_messages_has_the_history_in_order(gateway: Gateway) -> None:
-    """`include=messages` adds the history as stored; without it there is no such field."""
+    """``include=messages`` adds the stored history; otherwise the field is absent."""
     turn_id = gateway.posted()["id"]
     blocks = [{"type": "text", "text": "Là."}]
     gateway.worker.say(turn_id, "assistant", blocks)
@@ -71,7 +71,7 @@ def test_turn_with_messages_has_the_history_in_order(gateway: Gateway) -> None:
 
 
 def test_turn_that_ended_shows_how(gateway: Gateway) -> None:
-    """Status, reason, error, usage and times are the row's."""
+    """Status, reason, error, usage and times are those of the row."""
     turn_id = gateway.posted()["id"]
     used = {"input_tokens": 5, "output_tokens": 2, "cache_read_tokens": 1, "cache_write_tokens": 3}
     used = {**used, "dollars": 0.25, "steps": 2, "tool_calls": 1}
@@ -86,7 +86,7 @@ def test_turn_that_ended_shows_how(gateway: Gateway) -> None:
 
 
 def test_list_is_newest_first_and_stable_while_turns_are_added(gateway: Gateway) -> None:
-    """Pages neither repeat nor miss a turn, even among turns of the same instant, while new ones come."""
+    """While new turns come, pages neither repeat nor miss a turn, even among turns of the same instant."""
     made = [gateway.posted()["id"] for _ in range(5)]
     for turn_id in made[:3]:
         gateway.worker.change(turn_id, created_at=1_700_000_000.1)
@@ -103,7 +103,7 @@ def test_list_is_newest_first_and_stable_while_turns_are_added(gateway: Gateway)
 
 
 def pages_of(gateway: Gateway, **query: str | int) -> Iterator[httpx2.Response]:
-    """The pages of a list, to the last."""
+    """All pages of a list."""
     after: dict[str, str] | None = {}
     while after is not None:
         page = gateway.http.get("/v1/turns", params={**query, **after})
@@ -113,7 +113,7 @@ def pages_of(gateway: Gateway, **query: str | int) -> Iterator[httpx2.Response]:
 
 @pytest.mark.parametrize("query", [{}, {"session_id": "s"}], ids=["all", "few"])
 def test_list_page_of_long_turns_is_short(gateway: Gateway, query: dict[str, str]) -> None:
-    """A page has no more text than ``MOST_BYTES``, or one turn, and all turns are reached nevertheless."""
+    """A page has at most ``MOST_BYTES`` of text, or one turn; all turns are on some page."""
     sizes = [3_000_000, 9_500_000, 10, 20, 3_000_000, 4_000_000, 30]
     made = [gateway.posted(input="x" * size, session_id="s")["id"] for size in sizes[:-1]]
     made.append(gateway.posted(input="ö", session_id="s")["id"])
@@ -125,14 +125,14 @@ def test_list_page_of_long_turns_is_short(gateway: Gateway, query: dict[str, str
 
 
 def test_list_page_is_cut_by_number_where_turns_are_short(gateway: Gateway) -> None:
-    """The number asked for holds as before."""
+    """Short turns fill pages up to the limit asked for."""
     made = [gateway.posted()["id"] for _ in range(5)]
     pages = [[turn["id"] for turn in page.json()["data"]] for page in pages_of(gateway, limit=2)]
     assert pages == [made[:2:-1], made[2:0:-1], made[:1]]
 
 
 def test_list_holds_no_answers_that_were_given(gateway: Gateway) -> None:
-    """A call whose question was answered is not read for a list: the arguments given with it may be long."""
+    """Calls with answered questions are not read for a list, because edited arguments may be long."""
     turn_id = gateway.posted()["id"]
     gateway.worker.change(turn_id, status="requires_action")
     given = {"decision": "approve", "arguments": {"text": "x" * 1_000_000}}
@@ -152,7 +152,7 @@ def test_list_holds_no_answers_that_were_given(gateway: Gateway) -> None:
 
 
 def test_list_page_of_turns_that_ask_much_is_short(gateway: Gateway) -> None:
-    """The arguments that wait for an approval count; those of turns that no longer show them do not."""
+    """Arguments that wait for an approval count; those of turns that no longer show them do not."""
     made = [gateway.posted()["id"] for _ in range(4)]
     for turn_id in made:
         gateway.worker.change(turn_id, status="requires_action")
@@ -164,7 +164,7 @@ def test_list_page_of_turns_that_ask_much_is_short(gateway: Gateway) -> None:
 
 
 def test_list_page_of_turns_below_which_much_is_asked_is_short(gateway: Gateway) -> None:
-    """A turn shows what turns below it wait for, so that counts as well; every turn is reached nevertheless."""
+    """The questions of turns below, which a turn shows, count too; all turns are on some page."""
     gateway.worker.publish_agent("child")
     made: list[str] = []
     for _ in range(4):
@@ -179,7 +179,7 @@ def test_list_page_of_turns_below_which_much_is_asked_is_short(gateway: Gateway)
 
 
 def test_list_page_that_is_exactly_full_is_the_last(gateway: Gateway) -> None:
-    """`next` is null when nothing follows."""
+    """``next`` is null if nothing follows."""
     for _ in range(2):
         gateway.posted()
     page = gateway.http.get("/v1/turns?limit=2").json()
@@ -187,7 +187,7 @@ def test_list_page_that_is_exactly_full_is_the_last(gateway: Gateway) -> None:
 
 
 def test_list_narrows_by_status_session_and_agent(gateway: Gateway) -> None:
-    """Filters are joined by and."""
+    """A turn must match all filters."""
     gateway.worker.publish_agent("other")
     first = gateway.posted(session_id="s1")["id"]
     second = gateway.posted(session_id="s2")["id"]
@@ -214,7 +214,7 @@ def test_list_narrows_by_status_session_and_agent(gateway: Gateway) -> None:
     ],
 )
 def test_list_narrows_by_metadata_as_text(gateway: Gateway, key: str, value: str) -> None:
-    """Any key and any value are found literally, and only by equal text."""
+    """Keys and values are compared literally, as whole texts."""
     wanted = gateway.posted(metadata={key: value, "z": "1"})["id"]
     gateway.posted(metadata={key: value + "!", "other": value})
     gateway.posted()
@@ -224,7 +224,7 @@ def test_list_narrows_by_metadata_as_text(gateway: Gateway, key: str, value: str
 
 
 def test_list_hides_other_tenants(gateway: Gateway) -> None:
-    """A turn of another tenant is neither listed nor read."""
+    """Another tenant's turn can be neither listed nor read."""
     turn_id = gateway.posted()["id"]
     gateway.worker.change(turn_id, tenant="other")
     assert gateway.ids() == []
@@ -233,7 +233,7 @@ def test_list_hides_other_tenants(gateway: Gateway) -> None:
 
 
 def test_page_of_long_events_is_short(gateway: Gateway) -> None:
-    """A page has no more of what they tell than ``MOST_BYTES``, or one event; `next` leads to all of them."""
+    """A page has at most ``MOST_BYTES`` of data, or one event; ``next`` leads to all of them."""
     turn_id = gateway.posted()["id"]
     for size in (3_000_000, 4_000_000, 9_500_000, 10, 20):
         gateway.worker.event(turn_id, "model.completed", live=False, text="x" * size)
@@ -247,7 +247,7 @@ def test_page_of_long_events_is_short(gateway: Gateway) -> None:
 
 
 def test_events_come_in_pages(gateway: Gateway) -> None:
-    """`next` is the last seq given while more exist, else null."""
+    """``next`` is the last seq given if more exist, else null."""
     turn_id = gateway.posted(session_id="s1")["id"]
     for step in range(3):
         gateway.worker.event(turn_id, "step.started", step=step)
@@ -269,7 +269,7 @@ def test_events_come_in_pages(gateway: Gateway) -> None:
 
 
 def test_cancel_flags_and_wakes_the_turn(gateway: Gateway) -> None:
-    """A cancel is one change of the row and one wake-up; nothing else of the turn moves."""
+    """A cancel changes its flag and when to look, sends one wake-up, and changes nothing else."""
     turn_id = gateway.posted(priority="batch")["id"]
     gateway.worker.change(turn_id, wake_at=9e9, fence=3)
     response = gateway.http.post(f"/v1/turns/{turn_id}/cancel")
@@ -281,7 +281,7 @@ def test_cancel_flags_and_wakes_the_turn(gateway: Gateway) -> None:
 
 
 def test_cancel_of_a_finished_turn_changes_nothing(gateway: Gateway) -> None:
-    """It is answered with 200 and the turn as it ended."""
+    """The answer is 200 with the turn as it ended."""
     turn_id = gateway.posted()["id"]
     gateway.worker.finish(turn_id)
     before = gateway.worker.row(turn_id)
@@ -292,7 +292,7 @@ def test_cancel_of_a_finished_turn_changes_nothing(gateway: Gateway) -> None:
 
 
 def test_input_nobody_waits_for_is_409(gateway: Gateway) -> None:
-    """Not waiting is `stale_input`, finished `turn_finished`."""
+    """The code is ``stale_input``, or ``turn_finished`` for a turn that has ended."""
     turn_id = gateway.posted()["id"]
     path, body = f"/v1/turns/{turn_id}/inputs", {"call_id": "0.0", "decision": "approve"}
     problem_of(gateway.http.post(path, json=body), 409, "stale_input")
@@ -301,7 +301,7 @@ def test_input_nobody_waits_for_is_409(gateway: Gateway) -> None:
 
 
 def test_agents_are_listed_by_name(gateway: Gateway) -> None:
-    """The catalogue is shown as published."""
+    """The list shows agents as workers published them."""
     tool = {"name": "t", "description": "Zählt.", "effect": None, "schema": {"type": "object"}}
     gateway.worker.publish_agent("a", tools=[tool], parallel=False)
     agents = gateway.http.get("/v1/agents").json()["data"]
@@ -312,7 +312,7 @@ def test_agents_are_listed_by_name(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("description", [5, "\ud800"])
 def test_agent_that_cannot_be_shown_hides_no_other(gateway: Gateway, description: object) -> None:
-    """What a worker without today's checks has published is left out."""
+    """An agent that an older worker published unchecked may be invalid; it is left out."""
     tool = {"name": "t", "description": description, "effect": None, "schema": {"type": "object"}}
     gateway.worker.publish_agent("a", tools=[tool])
     agents = gateway.http.get("/v1/agents").json()["data"]
@@ -320,12 +320,12 @@ def test_agent_that_cannot_be_shown_hides_no_other(gateway: Gateway, description
 
 
 def test_tables_have_the_columns_that_answers_need() -> None:
-    """A renamed column is noticed here."""
+    """This test notices a renamed column."""
     assert {"metadata", "used", "budget", "last_seq", "wakes", "wake_at"} <= set(turns.c.keys())
 
 
 def test_turn_shows_whose_call_it_is_and_calls_show_the_turns_that_they_are(gateway: Gateway) -> None:
-    """And what its children have used, as far as they were charged; a call that was not sent is none yet."""
+    """A turn includes what its children were charged with; a call that was not sent has no turn yet."""
     parent, child = (gateway.posted()["id"] for _ in range(2))
     gateway.worker.change(child, parent_id=parent, parent_call_id="0.0")
     asks: dict[str, Any] = {"delegation": {"agent": "helper", "budget": {}}, "tool": "helper"}
@@ -340,7 +340,7 @@ def test_turn_shows_whose_call_it_is_and_calls_show_the_turns_that_they_are(gate
 
 
 def test_turns_are_listed_by_their_parent(gateway: Gateway) -> None:
-    """A person finds there who waits for them."""
+    """People find there which turns wait for them."""
     parent, child, other = (gateway.posted()["id"] for _ in range(3))
     gateway.worker.change(child, parent_id=parent, parent_call_id="0.0")
     assert gateway.ids(parent_id=parent) == [child]

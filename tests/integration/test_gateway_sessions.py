@@ -29,7 +29,7 @@ def at_once(gateway: Gateway, times: int, **body: Any) -> list[httpx2.Response]:
 
 
 def test_post_waits_its_turn(gateway: Gateway) -> None:
-    """A second turn of a session is accepted, is not woken, and the first knows that one waits for it."""
+    """A session's second turn is accepted without a wake-up, and the first is marked as followed."""
     first, second = (gateway.posted(session_id="s")["id"] for _ in range(2))
     assert places(gateway) == [(first, False, True), (second, True, False)]
     assert gateway.worker.wake_ups(first)
@@ -38,7 +38,7 @@ def test_post_waits_its_turn(gateway: Gateway) -> None:
 
 
 def test_post_after_the_end_of_the_turn_before_does_not_wait(gateway: Gateway) -> None:
-    """A conversation that nobody works on goes on at once."""
+    """In a session without unfinished turns, a turn is woken at once."""
     first = gateway.posted(session_id="s")["id"]
     gateway.worker.finish(first)
     second = gateway.posted(session_id="s")["id"]
@@ -47,7 +47,7 @@ def test_post_after_the_end_of_the_turn_before_does_not_wait(gateway: Gateway) -
 
 
 def test_posts_to_one_session_at_once_have_an_order(gateway: Gateway) -> None:
-    """Each waits for those before it: one is first, and the times of creation are in that order."""
+    """Simultaneous posts get different places, each waits for those before it, and times of creation rise."""
     answers = at_once(gateway, 8, session_id="s")
     assert {answer.status_code for answer in answers} == {202}
     found = places(gateway)
@@ -58,7 +58,7 @@ def test_posts_to_one_session_at_once_have_an_order(gateway: Gateway) -> None:
 
 
 def test_multitask_reject_of_a_busy_session_is_409(gateway: Gateway) -> None:
-    """A session with an unfinished turn refuses another, changes nothing, and does not use up the key."""
+    """While a turn is unfinished, another is refused, changes nothing, and does not use its key up."""
     first = gateway.posted(session_id="s", multitask="reject")["id"]
     problem = problem_of(gateway.post(session_id="s", multitask="reject", key="k"), 409, "session_busy")
     assert problem["turns"] == [first]
@@ -77,7 +77,7 @@ def test_multitask_reject_lets_one_of_many_in(gateway: Gateway) -> None:
 
 
 def test_multitask_interrupt_cancels_those_before_it(gateway: Gateway) -> None:
-    """Every unfinished turn of the session is asked to stop and looked at; the new one waits for that."""
+    """Every unfinished turn of the session is told to stop and becomes due; the new one waits for that."""
     done = gateway.posted(session_id="s")["id"]
     gateway.worker.finish(done)
     running, queued, other = (gateway.posted(session_id=name)["id"] for name in ("s", "s", "t"))
@@ -90,14 +90,14 @@ def test_multitask_interrupt_cancels_those_before_it(gateway: Gateway) -> None:
 
 
 def test_interrupts_at_once_leave_one_to_run(gateway: Gateway) -> None:
-    """Of many, all but the last in order are asked to stop."""
+    """All but the last of them are told to stop."""
     at_once(gateway, 6, session_id="s", multitask="interrupt")
     asked = [gateway.worker.row(turn_id).cancel_requested for turn_id, _, _ in places(gateway)]
     assert asked == [*[True] * 5, False]
 
 
 def test_sessions_of_another_tenant_are_not_seen(sqlite_url: str, valkey_url: str) -> None:
-    """Two tenants may use the same session id: neither waits for the other, neither sees the other's."""
+    """Sessions of two tenants with the same id are independent and cannot see each other."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
         ours = gateway.posted(session_id="s")["id"]
         with gateway.worker.engine.begin() as connection:
@@ -110,7 +110,7 @@ def test_sessions_of_another_tenant_are_not_seen(sqlite_url: str, valkey_url: st
 
 
 def test_session_tells_its_turns(gateway: Gateway) -> None:
-    """How many, the last one and how it stands, when it began and when something last happened."""
+    """It shows how many turns there are, the last one's id and status, and when it began and last changed."""
     first = gateway.posted(session_id="a/b c")
     gateway.worker.finish(first["id"])
     second = gateway.posted(session_id="a/b c")
@@ -129,7 +129,7 @@ def test_session_tells_its_turns(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize("session_id", ["two\nlines", "ends\n", "\nbegins", "a/b", "é?#%"])
 def test_session_is_found_by_its_whole_name(gateway: Gateway, session_id: str) -> None:
-    """Whatever characters its client chose; never by a part of it."""
+    """Any characters are allowed in a session's id, and a part of it finds nothing."""
     turn = gateway.posted(session_id=session_id)
     assert gateway.http.get(f"/v1/sessions/{quote(session_id, safe='')}").json()["last_turn_id"] == turn["id"]
     problem_of(gateway.http.get(f"/v1/sessions/{quote(session_id + chr(10), safe='')}"), 404, "not_found")
@@ -137,12 +137,12 @@ def test_session_is_found_by_its_whole_name(gateway: Gateway, session_id: str) -
 
 @pytest.mark.parametrize("session_id", ["nope", "%00", "a" * 5_000, "%F0%9F%98%80"])
 def test_session_that_does_not_exist_is_404(gateway: Gateway, session_id: str) -> None:
-    """Whatever its name."""
+    """This holds for any name."""
     problem_of(gateway.http.get(f"/v1/sessions/{session_id}"), 404, "not_found")
 
 
 def test_sessions_are_listed_newest_first_in_pages(gateway: Gateway) -> None:
-    """Pages hold each session once, also while new ones are made."""
+    """Pages have each session once, even while new ones are made."""
     for name in ("a", "b", "c", "d", "e"):
         gateway.posted(session_id=name)
     page = gateway.http.get("/v1/sessions", params={"limit": 2}).json()
@@ -157,7 +157,7 @@ def test_sessions_are_listed_newest_first_in_pages(gateway: Gateway) -> None:
 
 
 def test_sessions_in_which_only_agents_speak_are_not_listed(gateway: Gateway) -> None:
-    """Until somebody goes on in one; it can be read all the same."""
+    """A child turn's session is listed only once somebody posts a turn to it; it can always be read."""
     turn_id = gateway.posted(session_id="asked-by-an-agent")["id"]
     gateway.worker.change(turn_id, parent_id="another", parent_call_id="0.0")
     gateway.worker.finish(turn_id)

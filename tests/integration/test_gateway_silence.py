@@ -1,4 +1,4 @@
-"""A gateway whose open connections to Postgres are never answered again, though they stand."""
+"""A gateway whose connections to Postgres stay open but are never answered again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLACK_S = 10.0
 
 
 async def ask_again(engine: AsyncEngine, line: Relay) -> None:
-    """The pool has a connection, which nobody answers: it is found out, and replaced."""
+    """Use a pooled connection that is no longer answered: the pool notices, and replaces it."""
     async with engine.connect() as connection:
         await connection.execute(text("SELECT 1"))
     line.silence()
@@ -34,7 +34,7 @@ async def ask_again(engine: AsyncEngine, line: Relay) -> None:
 
 
 async def commit(engine: AsyncEngine, line: Relay) -> None:
-    """Nobody answers any more when a transaction is committed: the client is told to try again."""
+    """Lose the answers at a commit: the client is told to try again."""
     with pytest.raises(UNREACHABLE) as lost:
         await _written(engine, line)
     assert no_database(lost.value).status == 503
@@ -50,7 +50,7 @@ async def _written(engine: AsyncEngine, line: Relay) -> None:
 def test_gateway_heals_though_its_connections_are_never_answered(
     line: Relay, work: Callable[[AsyncEngine, Relay], Awaitable[None]]
 ) -> None:
-    """A wait is given up in time; what comes next finds a connection that works."""
+    """The wait is given up in time, and the next request gets a connection that works."""
 
     async def timed() -> tuple[float, float]:
         engine = create_engine(f"{line.url}?options=-c%20statement_timeout%3D3000")
@@ -75,7 +75,7 @@ def test_gateway_heals_though_its_connections_are_never_answered(
 def test_probe_is_answered_in_time_though_the_database_ends_nothing_that_is_cancelled(
     line: Relay, valkey_url: str, monkeypatch: pytest.MonkeyPatch, path: str, whole: str
 ) -> None:
-    """The driver asks Postgres to end the statement, and waits for that; who probes the gateway does not."""
+    """The driver waits until Postgres has cancelled the statement, but the request does not wait for the driver."""
     with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         monkeypatch.setattr(health, "CHECK_TIMEOUT_S", PROBE_S)
         monkeypatch.setattr(figures, "TIMEOUT_S", PROBE_S)

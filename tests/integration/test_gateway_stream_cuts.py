@@ -1,4 +1,4 @@
-"""Streams that are cut anywhere and resumed: every durable event exactly once, in order."""
+"""Streams that are cut anywhere and then resumed give every durable event exactly once, in order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ RESET: Final = struct.pack("ii", 1, 0)
 
 
 class CutReader:
-    """Reads a turn's stream in pieces: after some bytes the connection is cut, and the stream resumed by the last id.
+    """Reads a turn's stream in pieces: cuts the connection after some bytes and resumes after the last id.
 
     Args:
-        gateway: Whose stream.
-        turn_id: Which.
-        seed: For where to cut.
+        gateway: The gateway.
+        turn_id: The turn.
+        seed: Decides where to cut.
     """
 
     def __init__(self, gateway: Gateway, turn_id: str, seed: int) -> None:
@@ -40,7 +40,7 @@ class CutReader:
         self.cuts = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Every event with an id, as they came, until the stream ends by itself."""
+        """Every event with an id, in the order of arrival, until the stream ends by itself."""
         while not self._ended():
             is_last = self.cuts == CUTS
             self.events += _whole_events(self._piece(None if is_last else self._random.randint(1, LONGEST_PIECE)))
@@ -51,7 +51,7 @@ class CutReader:
         return bool(self.events) and self.events[-1]["type"] == "turn.completed"
 
     def _piece(self, size: int | None) -> bytes:
-        """The next ``size`` bytes of the stream, or all there will be."""
+        """The next ``size`` bytes of the stream, or all that are left."""
         connection = http.client.HTTPConnection(str(self._address.hostname), self._address.port or 0, timeout=20)
         last = {"Last-Event-ID": str(self.events[-1]["seq"])} if self.events else {}
         connection.request("GET", self._path, headers={"Accept": "text/event-stream", **last})
@@ -67,7 +67,7 @@ class CutReader:
 
 
 def _whole_events(piece: bytes) -> Iterator[dict[str, Any]]:
-    """The durable events in a piece; a last one without its blank line was cut, and does not count."""
+    """The durable events in a piece; one whose final blank line is missing was cut and does not count."""
     for frame in piece.split(b"\n\n")[:-1]:
         fields = dict(line.split(b": ", 1) for line in frame.split(b"\n") if not line.startswith(b":"))
         if b"id" in fields:
@@ -77,7 +77,7 @@ def _whole_events(piece: bytes) -> Iterator[dict[str, Any]]:
 
 
 def test_stream_cut_200_times_gives_each_event_once_in_order(database_url: str, valkey_url: str) -> None:
-    """Ten turns run live, and their readers are cut 200 times at random bytes; some live events are lost, too."""
+    """The streams of ten live turns are cut 200 times at random bytes, and some live events are lost."""
     with (
         gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway,
         ThreadPoolExecutor(2 * TURNS) as pool,

@@ -1,4 +1,4 @@
-"""Server-sent events: the whole log once and in order, live, resumable, and always ending."""
+"""Server-sent events: a stream gives all events once and in order, live, can be resumed, and always ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
 
 
 class Listener:
-    """A client that reads a stream to its end in a thread."""
+    """A client that reads a stream to its end, in a thread."""
 
     def __init__(self, gateway: Gateway, turn_id: str, pool: ThreadPoolExecutor, **headers: str) -> None:
         self.lines: list[str] = []
@@ -82,7 +82,7 @@ def seqs(events: list[dict[str, str]]) -> list[str]:
 
 
 def test_stream_may_be_asked_for_on_any_line_of_accept(gateway: Gateway) -> None:
-    """Several lines are one list (RFC 9110, section 5.3)."""
+    """Several ``Accept`` lines are one list (RFC 9110, section 5.3)."""
     turn_id = gateway.posted()["id"]
     gateway.worker.finish(turn_id)
     lines = [("Accept", "text/html"), ("Accept", "text/event-stream")]
@@ -91,7 +91,7 @@ def test_stream_may_be_asked_for_on_any_line_of_accept(gateway: Gateway) -> None
 
 
 def test_stream_gives_past_and_present_once_and_ends(gateway: Gateway, listen: Listen) -> None:
-    """What was comes from SQL, what comes is sent live, each event once and in order, the terminal one last."""
+    """Past events come from SQL and new ones live, each once and in order, the terminal event last."""
     turn_id = gateway.posted()["id"]
     gateway.worker.event(turn_id, "step.started", step=0, text="größe\nzwei")
     listener = listen(turn_id)
@@ -108,7 +108,7 @@ def test_stream_gives_past_and_present_once_and_ends(gateway: Gateway, listen: L
 
 
 def test_stream_of_text_with_unicodes_line_breaks_is_not_split(gateway: Gateway, listen: Listen) -> None:
-    """Readers of lines like httpx2's end one at U+0085, U+2028 and U+2029: events and hints escape them."""
+    """Events escape U+0085, U+2028 and U+2029, at which readers such as httpx2's would end a line."""
     text = "one\u2028two\u2029three\u0085four größe"
     turn_id = gateway.posted()["id"]
     gateway.worker.event(turn_id, "step.started", step=0, text=text)
@@ -124,7 +124,7 @@ def test_stream_of_text_with_unicodes_line_breaks_is_not_split(gateway: Gateway,
 
 
 def test_stream_passes_hints_on_without_id(gateway: Gateway, listen: Listen) -> None:
-    """Live hints have neither id nor seq and are not in the log."""
+    """Hints have neither id nor seq, and are not stored."""
     turn_id = gateway.posted()["id"]
     listener = listen(turn_id)
     listener.until("turn.queued")
@@ -138,7 +138,7 @@ def test_stream_passes_hints_on_without_id(gateway: Gateway, listen: Listen) -> 
 
 
 def test_entry_that_is_no_utf8_does_not_stop_the_stream(gateway: Gateway, listen: Listen) -> None:
-    """One turn's text must not switch off live text for all turns: the reader goes on behind it."""
+    """One turn's text must not end live events for all turns: the reader continues after it."""
     turn_id = gateway.posted()["id"]
     listener = listen(turn_id)
     listener.until("turn.queued")
@@ -157,7 +157,7 @@ def _hinted(gateway: Gateway, listener: Listener, turn_id: str) -> bool:
 
 
 def test_stream_finds_what_the_live_events_lost(gateway: Gateway, listen: Listen) -> None:
-    """An event that never reached Redis is found in SQL, and order is kept."""
+    """An event that never reached Redis is read from SQL, in its place."""
     turn_id = gateway.posted()["id"]
     listener = listen(turn_id)
     listener.until("turn.queued")
@@ -168,7 +168,7 @@ def test_stream_finds_what_the_live_events_lost(gateway: Gateway, listen: Listen
 
 
 def test_stream_repeats_nothing_that_comes_twice(gateway: Gateway, listen: Listen) -> None:
-    """A live event sent again, or late, is dropped."""
+    """A live event that is sent again, or late, is dropped."""
     turn_id = gateway.posted()["id"]
     listener = listen(turn_id)
     listener.until("turn.queued")
@@ -180,7 +180,7 @@ def test_stream_repeats_nothing_that_comes_twice(gateway: Gateway, listen: Liste
 
 
 def test_stream_resumes_after_the_last_event_id(gateway: Gateway, listen: Listen) -> None:
-    """`Last-Event-ID` wins over `after`; at or beyond the end of a finished turn there is nothing: 204."""
+    """``Last-Event-ID`` wins over ``after``; at or beyond a finished turn's end the answer is 204."""
     turn_id = gateway.posted()["id"]
     gateway.worker.event(turn_id, "step.started", step=0)
     gateway.worker.finish(turn_id)
@@ -194,14 +194,14 @@ def test_stream_resumes_after_the_last_event_id(gateway: Gateway, listen: Listen
 
 @pytest.mark.parametrize("last", ["-1", "x", "1.0", ""])
 def test_stream_resumed_after_nonsense_is_422(gateway: Gateway, last: str) -> None:
-    """`Last-Event-ID` is a non-negative integer."""
+    """``Last-Event-ID`` must be a non-negative integer."""
     turn_id = gateway.posted()["id"]
     response = gateway.http.get(f"/v1/turns/{turn_id}/events", headers={**SSE, "Last-Event-ID": last})
     problem_of(response, 422, "invalid_request")
 
 
 def test_stream_resumed_beyond_a_running_turns_end_still_ends(gateway: Gateway, listen: Listen) -> None:
-    """A client that claims to have events nobody made is let go when the turn is finished."""
+    """A client that claims to have later events than exist gets the end of its stream when the turn ends."""
     turn_id = gateway.posted()["id"]
     listener = listen(turn_id, **{"Last-Event-ID": "900"})
     listener.until("heartbeat")
@@ -219,12 +219,12 @@ def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, listen: Listen)
 
 
 def test_stream_of_an_unknown_turn_is_404(gateway: Gateway) -> None:
-    """There is nothing to wait for."""
+    """It does not wait for a turn that does not exist."""
     problem_of(gateway.http.get("/v1/turns/nope/events", headers=SSE), 404, "not_found")
 
 
 def test_stream_holds_more_events_than_a_page(gateway: Gateway, listen: Listen) -> None:
-    """A burst that overflows a slow reader's queue is read from SQL: none is missing."""
+    """If a burst overflows a slow reader's queue, the events are read from SQL, and none is missing."""
     turn_id = gateway.posted()["id"]
     listener = listen(turn_id)
     listener.until("turn.queued")
@@ -235,7 +235,7 @@ def test_stream_holds_more_events_than_a_page(gateway: Gateway, listen: Listen) 
 
 
 def test_stream_works_without_redis(sqlite_url: str, valkey_url: str) -> None:
-    """SQL alone is enough, a little slower."""
+    """SQL alone is enough, though a little slower."""
     with (
         gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), sse_heartbeat_s=0.2) as gateway,
         ThreadPoolExecutor(1) as pool,
@@ -250,7 +250,7 @@ def test_stream_works_without_redis(sqlite_url: str, valkey_url: str) -> None:
 def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(
     sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Live means live: well below the time between two looks, here 20 s."""
+    """A live event comes long before the next look into SQL, which is 20 s away here."""
     monkeypatch.setattr(event_stream, "POLL_S", 20.0)
     with (
         gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=20.0) as gateway,
@@ -271,7 +271,7 @@ def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(
 
 
 def test_stream_goes_on_while_the_database_stands_still(line: Relay, valkey_url: str) -> None:
-    """Heartbeats and live events come as ever: a client takes a stream that is silent for a broken one."""
+    """Heartbeats and live events continue, because clients take a silent stream for a broken one."""
     with (
         gateway_on(line.url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=0.2) as gateway,
         ThreadPoolExecutor(1) as pool,
@@ -292,7 +292,7 @@ def _beats(lines: list[str]) -> int:
 
 
 def test_streams_that_are_quiet_look_into_sql_together(gateway: Gateway) -> None:
-    """However many there are, of one turn or of many: others' requests do not wait behind what they ask."""
+    """However many streams and turns there are, they share few queries, so that other requests do not wait."""
     turn_ids = [gateway.posted()["id"] for _ in range(10)] * 3
     statements: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What turns have used over HTTP: one turn's model calls and tools, and sums of many turns."""
+"""Usage over HTTP: one turn's model calls and tools, and sums over many turns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING: Final = {"input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0,
 
 
 def used(times: int = 1, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - any column
-    """Columns of a turn that used so much."""
+    """The columns of a turn with this usage."""
     usage = {
         "input_tokens": 1000 * times,
         "output_tokens": 100 * times,
@@ -47,7 +47,7 @@ def used(times: int = 1, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - any c
 
 
 def spent(gateway: Gateway, *, at: float = JANUARY, model: str | None = None, times: int = 1, **body: Any) -> str:  # noqa: ANN401 - any member
-    """A turn that was made then and has used something; its id."""
+    """Add a turn with this time and usage; returns its id."""
     turn_id = gateway.posted(**body)["id"]
     gateway.worker.change(turn_id, created_at=at, **used(times))
     if model is not None:
@@ -56,19 +56,19 @@ def spent(gateway: Gateway, *, at: float = JANUARY, model: str | None = None, ti
 
 
 def report(gateway: Gateway, **query: str | int) -> dict[str, Any]:
-    """The sums of January, unless said otherwise."""
+    """The sums of January, unless told otherwise."""
     answer = gateway.http.get("/v1/usage", params={"from": "2026-01-01", "to": "2026-02-01", **query})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 def groups(gateway: Gateway, **query: str | int) -> list[tuple[str | None, int]]:
-    """Each group's key and number of turns."""
+    """Each group's key and its number of turns."""
     return [(group["key"], group["turns"]) for group in report(gateway, **query)["data"]]
 
 
 def test_turn_tells_each_model_call_and_each_tool(gateway: Gateway) -> None:
-    """As the page shows it; a reflection for which no model was asked is none."""
+    """The answer is that of the documentation; a reflection for which no model was asked is not listed."""
     turn_id = gateway.posted()["id"]
     total = {name: OF_A_TURN["total"][name] for name in OF_A_TURN["total"]}
     gateway.worker.change(turn_id, used={**total, "reflections": 1})
@@ -93,7 +93,7 @@ def test_turn_tells_each_model_call_and_each_tool(gateway: Gateway) -> None:
 
 
 def test_texts_of_a_turn_are_not_read_for_its_usage(gateway: Gateway) -> None:
-    """However much its models have said, the answer is short, and so is what is in memory for it."""
+    """However long the model's texts are, neither the answer nor the memory it takes grows with them."""
     turn_id, long = gateway.posted()["id"], "x" * 5_000_000
     for step in range(4):
         gateway.worker.event(turn_id, "model.completed", live=False, step=step, text=long, usage=FIRST_STEP)
@@ -114,7 +114,7 @@ def test_texts_of_a_turn_are_not_read_for_its_usage(gateway: Gateway) -> None:
 
 
 def test_turn_of_an_older_version_is_told_without_its_model(gateway: Gateway) -> None:
-    """And one that nothing happened to yet has used nothing."""
+    """Older events name no model; a turn that has not started has used nothing."""
     turn_id = gateway.posted()["id"]
     found = gateway.http.get(f"/v1/turns/{turn_id}/usage").json()
     assert (found["model_calls"], found["tools"], found["total"]["dollars"]) == ([], [], 0.0)
@@ -124,7 +124,7 @@ def test_turn_of_an_older_version_is_told_without_its_model(gateway: Gateway) ->
 
 
 def test_turns_of_a_time_are_added_up(gateway: Gateway) -> None:
-    """As the page shows it: from the first moment on, the last one no more; the default tenant's alone."""
+    """Turns count from ``from`` up to, but without, ``to``, and only those of the default tenant."""
     for at in (JANUARY - 0.001, JANUARY + 31 * 86_400):
         spent(gateway, at=at)
     for at in (JANUARY, JANUARY + 31 * 86_400 - 0.001):
@@ -137,7 +137,7 @@ def test_turns_of_a_time_are_added_up(gateway: Gateway) -> None:
 
 
 def test_turns_are_grouped_by_what_is_asked_for(gateway: Gateway) -> None:
-    """Those that cost most first, of days the newest; a model is the one that answered last."""
+    """The costliest group comes first, or the newest day; a turn's model is the one that answered last."""
     gateway.worker.publish_agent("other")
     spent(gateway, session_id="s", times=3)
     dear = spent(gateway, agent="other", at=JANUARY + 86_399.9996, model="m1", metadata={"a.b'": "x"}, times=10)
@@ -160,7 +160,7 @@ def test_turns_are_grouped_by_what_is_asked_for(gateway: Gateway) -> None:
 
 
 def test_total_is_of_all_groups_shown_or_not(gateway: Gateway) -> None:
-    """The limit takes those that cost most, of days the newest."""
+    """The limit keeps the costliest groups, or the newest days; the total is of all."""
     for number in range(3):
         spent(gateway, at=JANUARY + number * 86_400, session_id=f"s{number}", times=number + 1)
     for by, key in (("session", "s2"), ("day", "2026-01-03")):
@@ -170,7 +170,7 @@ def test_total_is_of_all_groups_shown_or_not(gateway: Gateway) -> None:
 
 
 def test_without_turns_and_without_a_time(gateway: Gateway) -> None:
-    """No group, and zeros; the last thirty days are meant."""
+    """There are no groups and only zeros; the default is the last thirty days."""
     found = report(gateway)
     assert (found["data"], found["groups"], set(found["total"].values())) == ([], 0, {0})
     now = gateway.worker.row(gateway.posted()["id"]).created_at
@@ -182,7 +182,7 @@ def test_without_turns_and_without_a_time(gateway: Gateway) -> None:
 
 
 def test_sums_hold_more_than_any_machine_word(gateway: Gateway) -> None:
-    """What a provider says is data."""
+    """Numbers that providers report may be of any size."""
     for _ in range(2):
         gateway.worker.change(spent(gateway), **used(input_tokens=2**62))
     assert report(gateway)["total"]["input_tokens"] == 2**63
@@ -190,7 +190,7 @@ def test_sums_hold_more_than_any_machine_word(gateway: Gateway) -> None:
 
 @pytest.mark.one_database("sqlite")
 def test_what_is_asked_for_wrongly_is_told(gateway: Gateway) -> None:
-    """422, with its place; a plus that a URL makes a space is one."""
+    """The answer is 422 with the place; a plus sign that a URL turns into a space is accepted."""
     for query, place, words in (
         ("from=yesterday", "from", "give a time with its zone"),
         ("from=2020-01-01", "from", "more than 366 days"),

@@ -1,4 +1,4 @@
-"""`Prefer: wait`: answers come with the turn's end, whatever becomes of the live events."""
+"""``Prefer: wait``: the answer comes when the turn ends, even if live events are lost."""
 
 # ruff: noqa: ANN401 - columns, bodies and answers are any JSON
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pool() -> Generator[ThreadPoolExecutor]:
 
 
 def waiting_post(pool: ThreadPoolExecutor, gateway: Gateway, **given: Any) -> tuple[Future[httpx2.Response], str]:
-    """Start a post that waits; returns it with the turn's id as soon as it is stored."""
+    """Start a post that waits; returns it, and the turn's id once the turn is stored."""
     answer = pool.submit(gateway.post, **given)
 
     def stored() -> str | None:
@@ -70,7 +70,7 @@ def waiting_post(pool: ThreadPoolExecutor, gateway: Gateway, **given: Any) -> tu
 
 
 def next_turn(gateway: Gateway, but: str) -> str:
-    """The turn that is stored beside this one."""
+    """The other turn that is stored besides this one."""
     return wait_until(lambda: [each for each in gateway.ids() if each != but], "the turn to be stored")[0]
 
 
@@ -90,7 +90,7 @@ def test_wait_ends_with_the_turn_as_200(gateway: Gateway, pool: ThreadPoolExecut
 def test_wait_finds_an_end_that_no_live_event_told(
     sqlite_url: str, valkey_url: str, pool: ThreadPoolExecutor, *, redis_up: bool
 ) -> None:
-    """Live events may be lost, and Redis may be down: SQL is looked into every second."""
+    """Without live events the wait looks into SQL every second."""
     with gateway_on(sqlite_url, own_db(valkey_url) if redis_up else NOWHERE, own_db(valkey_url)) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
         gateway.worker.finish(turn_id, live=False)
@@ -101,7 +101,7 @@ def test_wait_finds_an_end_that_no_live_event_told(
 def test_wait_ends_where_a_turn_below_waits_for_a_person(
     gateway: Gateway, pool: ThreadPoolExecutor, *, live: bool
 ) -> None:
-    """As where the turn itself does: with 202 and what is waited for, whether a live event told so or SQL."""
+    """As for the turn's own questions the answer is 202, whether a live event or SQL showed the wait."""
     below = gateway.posted()["id"]
     gateway.worker.call(below, 0, 0, approval=ASKED)
     gateway.worker.change(below, status="requires_action")
@@ -115,7 +115,7 @@ def test_wait_ends_where_a_turn_below_waits_for_a_person(
 
 
 def test_wait_that_ends_first_is_202(database_url: str, valkey_url: str) -> None:
-    """A turn that goes on is answered with 202 and what it is now; no connection is lost over it."""
+    """If the turn takes longer than the wait, the answer is 202 with its current state; no connection is lost."""
     lost = list[object]()
 
     def told(*about: object) -> None:
@@ -132,7 +132,7 @@ def test_wait_that_ends_first_is_202(database_url: str, valkey_url: str) -> None
 
 
 def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, valkey_url: str, pool: ThreadPoolExecutor) -> None:
-    """A turn that ended in time is answered with its end, though the database takes a while to tell it."""
+    """A turn that ended in time is answered with its end, even if the database is slow to show it."""
     with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
         wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up")
@@ -148,7 +148,7 @@ def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, valkey_url: 
 def test_wait_ends_in_time_though_the_database_stands_still(
     line: Relay, valkey_url: str, pool: ThreadPoolExecutor, key: str | None
 ) -> None:
-    """The turn is made: it is answered as it was seen last."""
+    """The turn is stored, so it is answered as it was last seen."""
     with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=3", key=key)
         wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up, which follows the commit")
@@ -160,7 +160,7 @@ def test_wait_ends_in_time_though_the_database_stands_still(
 def test_openai_wait_ends_in_time_though_the_database_stands_still(
     line: Relay, valkey_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    """Before the client loses its patience: it would ask again, and that would be another turn."""
+    """The answer comes before the client would retry, which would make another turn."""
     with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         headers, body = {"x-stainless-read-timeout": "4"}, {"model": "support", "input": "hi"}
         answer = pool.submit(gateway.http.post, "/v1/responses", headers=headers, json=body)
@@ -177,7 +177,7 @@ WAITERS: Final = 50
 
 
 def test_many_who_wait_look_into_sql_together(postgres_url: str, valkey_url: str) -> None:
-    """However many there are: what others ask of the database does not queue behind what they ask each second."""
+    """However many wait, they share their queries, so that other requests do not wait behind them."""
     with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
         answers, looks = asyncio.run(wait_together(gateway))
     assert answers == [202] * WAITERS
@@ -185,7 +185,7 @@ def test_many_who_wait_look_into_sql_together(postgres_url: str, valkey_url: str
 
 
 async def wait_together(gateway: Gateway) -> tuple[list[int], int]:
-    """Have them wait at once, for turns that nobody ends: the statuses of their answers, and how often they looked."""
+    """Let many requests wait for turns that do not end; returns the answers' statuses, and how often they read SQL."""
     app = create_app(gateway.settings)
     looks: list[str] = []
 
@@ -204,14 +204,14 @@ async def wait_together(gateway: Gateway) -> tuple[list[int], int]:
 
 @pytest.mark.parametrize("prefer", ["wait=-1", "wait=soon", "wait", "respond-async", "wait=0", "", ";;=", "wait=1e3"])
 def test_wait_that_is_senseless_is_ignored(gateway: Gateway, prefer: str) -> None:
-    """A preference nobody can honour never fails a request."""
+    """A preference that cannot be honoured never fails a request."""
     response = gateway.post(prefer=prefer)
     assert response.status_code == 202
     assert "preference-applied" not in response.headers
 
 
 def test_wait_with_a_key_holds_repeats_off_until_it_is_answered(gateway: Gateway, pool: ThreadPoolExecutor) -> None:
-    """While the first answer is not known, a repeat is 409; afterwards it gets the first one's status."""
+    """Until the first answer is given a repeat is 409; afterwards it gets the first answer's status."""
     answer, turn_id = waiting_post(pool, gateway, prefer="wait=50", key="k")
     problem_of(gateway.post(key="k"), 409, "idempotency_in_flight")
     problem_of(gateway.post(key="k", input="other"), 422, "idempotency_mismatch")
@@ -222,7 +222,7 @@ def test_wait_with_a_key_holds_repeats_off_until_it_is_answered(gateway: Gateway
 
 
 def test_repeat_waits_as_its_first_request_would(gateway: Gateway, pool: ThreadPoolExecutor) -> None:
-    """Whoever was cut off may wait again; the status is that of the first answer, the turn is as it is by then."""
+    """A repeat may wait again; it gets the first answer's status, with the turn's state at that time."""
     first = gateway.post(key="k")
     again = gateway.post(key="k", prefer="wait=1")
     assert again.elapsed.total_seconds() >= 1
@@ -238,7 +238,7 @@ def test_repeat_waits_as_its_first_request_would(gateway: Gateway, pool: ThreadP
 def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
     sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
 ) -> None:
-    """Nobody answers the first request any more: once its turn has ended, a repeat is told so, and each later one."""
+    """If the first request was never answered, repeats get the turn once it has ended, all with one status."""
     redis_url, port = own_db(valkey_url), free_port()
     for name, value in {"DATABASE_URL": sqlite_url, "REDIS_URL": redis_url, "DEV_KEYLESS": "1"}.items():
         monkeypatch.setenv(f"HARNESS_{name}", value)
@@ -267,7 +267,7 @@ def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
 
 
 def test_key_whose_first_answer_never_came_keeps_the_status_that_a_repeat_was_told(gateway: Gateway) -> None:
-    """After the longest wait a repeat gets the turn as it is; its end does not change the status of later answers."""
+    """After the longest possible wait a repeat is answered with the turn; later ones keep that status."""
     turn_id = gateway.posted(key="k")["id"]
     with gateway.worker.engine.begin() as connection:
         left = {"status_code": IN_FLIGHT, "created_at": idempotency_keys.c.created_at - IN_FLIGHT_S}
@@ -286,7 +286,7 @@ def _is_healthy(url: str) -> bool:
 
 
 def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:
-    """A client that goes away while it waits may ask again at once, and gets the turn it made."""
+    """A client that leaves while it waits may repeat its request at once, and gets the same turn."""
     with pytest.raises(httpx2.ReadTimeout):
         httpx2.post(
             f"{gateway.url}/v1/turns",
@@ -304,7 +304,7 @@ def _accepted(response: httpx2.Response) -> httpx2.Response | None:
 
 
 def test_client_that_leaves_a_wait_leaves_its_key_usable(gateway: Gateway) -> None:
-    """Who was cut off and asks again is answered soon, not refused for as long as the first wait would have lasted."""
+    """A repeat is answered soon, not refused for as long as the first wait would have lasted."""
     body = json.dumps(gateway.defaults).encode()
     head = f"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     address = urlsplit(gateway.url)

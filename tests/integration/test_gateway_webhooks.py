@@ -1,4 +1,4 @@
-"""Webhooks: told at least once, in order, genuine, and to nobody else."""
+"""Webhooks are delivered at least once, in order, with a signature, and only to the turn's receiver."""
 
 # ruff: noqa: ANN401 - bodies and answers are any JSON
 from __future__ import annotations
@@ -44,14 +44,14 @@ Serving: TypeAlias = Callable[..., Any]
 
 @pytest.fixture
 def other() -> Generator[Receiver]:
-    """Somebody who wants to be told."""
+    """A receiver of webhooks."""
     with receiver() as found:
         yield found
 
 
 @pytest.fixture
 def serve(database_url: str, valkey_url: str) -> Serving:
-    """Gateways that tell webhooks, on each kind of database; without live events unless they are given."""
+    """Gateways that deliver webhooks, on each kind of database, without live events unless given a Redis."""
     told = {"webhook_secret": SECRET, "webhook_private": True}
 
     def serving_on(redis_url: str, **settings: Any) -> Any:
@@ -62,20 +62,20 @@ def serve(database_url: str, valkey_url: str) -> Serving:
 
 @pytest.fixture
 def gateway(serve: Serving, valkey_url: str) -> Generator[Gateway]:
-    """One with live events."""
+    """A gateway with live events."""
     with serve(own_db(valkey_url)) as running:
         yield running
 
 
 def state(gateway: Gateway, turn_id: str) -> dict[str, Any]:
-    """What the gateway says of a turn's webhook."""
+    """The webhook's state, as the gateway shows it."""
     response = gateway.http.get(f"/v1/turns/{turn_id}/webhook")
     assert response.status_code == 200, response.text
     return response.json()
 
 
 def await_state(gateway: Gateway, turn_id: str, status: str) -> dict[str, Any]:
-    """The same, once it has that status and was recorded."""
+    """The webhook's state, once it has that status and the receiver has recorded a request."""
 
     def found() -> dict[str, Any] | None:
         now = state(gateway, turn_id)
@@ -85,7 +85,7 @@ def await_state(gateway: Gateway, turn_id: str, status: str) -> dict[str, Any]:
 
 
 def pass_time(gateway: Gateway, turn_id: str) -> None:
-    """Let the pause or the lease of a turn's webhook be over."""
+    """Let the pause or the lease of a turn's webhook end now."""
     with gateway.worker.engine.begin() as connection:
         assert connection.execute(select(webhooks.c.due_at).where(webhooks.c.turn_id == turn_id)).scalar_one()
         connection.execute(update(webhooks).where(webhooks.c.turn_id == turn_id).values(due_at=0.0, lease_until=0.0))
@@ -98,7 +98,7 @@ def posted(gateway: Gateway, url: str, **body: Any) -> str:
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
 def test_end_of_a_turn_is_told_once_and_genuine(gateway: Gateway, other: Receiver, status: str) -> None:
-    """With the turn as lists show it, signed so that the library for receivers takes it, with this tenant's secret."""
+    """It has the turn as lists show it, signed with the tenant's secret so that the receivers' library accepts it."""
     turn_id = posted(gateway, other.url + "?k=v", metadata={"order": "ö1"})
     assert state(gateway, turn_id)["status"] == "waiting"
     gateway.worker.finish(turn_id, status)
@@ -118,7 +118,7 @@ def test_end_of_a_turn_is_told_once_and_genuine(gateway: Gateway, other: Receive
 
 
 def test_failure_is_told_again_with_the_same_id_and_a_new_signature(gateway: Gateway, other: Receiver) -> None:
-    """After five seconds; the receiver deduplicates by the id."""
+    """The next attempt comes after five seconds; the id lets the receiver deduplicate."""
     other.answers.extend([answer(500), answer(200, b"ok")])
     turn_id = posted(gateway, other.url)
     gateway.worker.finish(turn_id)
@@ -134,7 +134,7 @@ def test_failure_is_told_again_with_the_same_id_and_a_new_signature(gateway: Gat
 
 
 def test_receiver_that_is_gone_is_told_nothing_more(gateway: Gateway, other: Receiver) -> None:
-    """410: it wants no event of this turn any more, not even its end."""
+    """After 410 no later event of the turn is delivered, not even its end."""
     other.answers.append(answer(410))
     turn_id = posted(gateway, other.url)
     gateway.worker.change(turn_id, status="requires_action")
@@ -148,7 +148,7 @@ def test_receiver_that_is_gone_is_told_nothing_more(gateway: Gateway, other: Rec
 
 
 def test_last_failure_gives_up_and_says_so(gateway: Gateway, other: Receiver, caplog: pytest.LogCaptureFixture) -> None:
-    """After about eighteen hours; the log names the turn and the host, and nothing of the URL's rest."""
+    """After about eighteen hours the log names the turn and the host, but not the rest of the URL."""
     other.answers.append(answer(404))
     turn_id = posted(gateway, other.url + "/hidden?token=hidden")
     with gateway.worker.engine.begin() as connection:  # as if seven tries had failed and two had died
@@ -162,7 +162,7 @@ def test_last_failure_gives_up_and_says_so(gateway: Gateway, other: Receiver, ca
 
 
 def test_tries_that_died_with_their_gateways_use_up_no_pause(gateway: Gateway, other: Receiver) -> None:
-    """Only what failed counts: a receiver is not given up because gateways were killed."""
+    """Only failed attempts count, so killed gateways do not use up the receiver's attempts."""
     other.answers.append(answer(500))
     turn_id = posted(gateway, other.url)
     with gateway.worker.engine.begin() as connection:
@@ -172,7 +172,7 @@ def test_tries_that_died_with_their_gateways_use_up_no_pause(gateway: Gateway, o
 
 
 def test_turn_that_parks_and_ends_is_told_twice_in_order(gateway: Gateway, other: Receiver) -> None:
-    """First with what it waits for."""
+    """First comes the wait, with its questions, and then the end."""
     turn_id = posted(gateway, other.url)
     approval = {"expires_at": 1_900_000_000.0, "decision": None, "reason": None, "arguments": None}
     gateway.worker.call(turn_id, 0, 0, approval={**approval, "is_resolved": False})
@@ -191,7 +191,7 @@ def test_turn_that_parks_and_ends_is_told_twice_in_order(gateway: Gateway, other
 
 @pytest.mark.one_database("postgres")
 def test_wait_of_a_turn_below_is_told_of_the_turn_with_the_webhook(gateway: Gateway, other: Receiver) -> None:
-    """With what is waited for, and where to answer."""
+    """The webhook has the question, and the turn to answer."""
     turn_id, below = posted(gateway, other.url), gateway.posted()["id"]
     approval = {"expires_at": 1_900_000_000.0, "decision": None, "reason": None, "arguments": None}
     gateway.worker.call(below, 0, 0, approval={**approval, "is_resolved": False})
@@ -204,7 +204,7 @@ def test_wait_of_a_turn_below_is_told_of_the_turn_with_the_webhook(gateway: Gate
 
 
 def test_newer_event_does_not_wait_for_an_older_one(gateway: Gateway, other: Receiver) -> None:
-    """A turn that has ended waits for nobody any more: its end is told at once, though its parking was not."""
+    """The end is delivered at once, even if delivering the wait has failed and is paused."""
     other.answers.append(answer(500))
     turn_id = posted(gateway, other.url)
     gateway.worker.change(turn_id, status="requires_action")
@@ -217,7 +217,7 @@ def test_newer_event_does_not_wait_for_an_older_one(gateway: Gateway, other: Rec
 
 @pytest.mark.one_database("postgres")
 def test_end_that_no_live_event_told_is_told(serve: Serving, other: Receiver) -> None:
-    """Redis is away, or nobody was there to hear: the rows are looked at now and then."""
+    """If Redis is away, or no gateway was listening, polling finds the row."""
     with serve(NOWHERE) as gateway:
         turn_id = posted(gateway, other.url)
         gateway.worker.finish(turn_id, live=False)
@@ -227,7 +227,7 @@ def test_end_that_no_live_event_told_is_told(serve: Serving, other: Receiver) ->
 def test_live_event_is_enough(
     serve: Serving, valkey_url: str, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever hears that a turn rests tells at once, long before the next look at all."""
+    """A live event starts the delivery at once, long before the next poll."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
     with serve(own_db(valkey_url)) as gateway:
         turn_id = posted(gateway, other.url)
@@ -242,7 +242,7 @@ def test_live_event_is_enough(
 def test_event_that_comes_while_another_is_told_follows_it(
     serve: Serving, valkey_url: str, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In order, and at once."""
+    """It is delivered right after the one under way."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
     other.answers.append(other.hang)
     with serve(own_db(valkey_url)) as gateway:
@@ -259,7 +259,7 @@ def test_event_that_comes_while_another_is_told_follows_it(
 def test_database_that_refuses_for_a_while_loses_no_event(
     gateway: Gateway, other: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says so once."""
+    """The log says so once, and the events are delivered later."""
     turn_id = posted(gateway, other.url)
     with gateway.worker.engine.begin() as connection:
         connection.execute(text("alter table webhooks rename to away"))
@@ -276,7 +276,7 @@ def _said(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
 
 
 def test_several_gateways_tell_each_turn_once(gateway: Gateway, other: Receiver) -> None:
-    """Whoever takes it first holds it by a lease."""
+    """The gateway that claims a delivery first has it under a lease."""
     with serving(gateway.settings), serving(gateway.settings):
         turn_ids = [posted(gateway, other.url) for _ in range(30)]
         for turn_id in turn_ids:
@@ -291,7 +291,7 @@ def test_several_gateways_tell_each_turn_once(gateway: Gateway, other: Receiver)
 def test_gateway_that_ends_before_it_wrote_that_it_told_is_followed_by_another(
     told_by_a_process: Delivering, sig: signal.Signals, code: int
 ) -> None:
-    """The receiver is told again, once the lease is over, and knows by the id that it is the same."""
+    """After the lease another gateway delivers it again; the receiver recognises it by its id."""
     reader, turn_id, other = told_by_a_process.reader, told_by_a_process.turn_id, told_by_a_process.other
     told_by_a_process.process.send_signal(sig)
     assert told_by_a_process.process.wait(30) == code
@@ -307,7 +307,7 @@ def test_gateway_that_ends_before_it_wrote_that_it_told_is_followed_by_another(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivering:
-    """A gateway's process in the midst of telling a receiver that hangs, and a gateway beside it that tells nobody."""
+    """A gateway process that is delivering to a receiver that hangs, and a gateway beside it that delivers nothing."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -320,7 +320,7 @@ class Delivering:
 def told_by_a_process(
     serve: Serving, valkey_url: str, other: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Generator[Delivering]:
-    """The same, as a gateway on a machine of its own would be."""
+    """The same for a gateway that runs in a process of its own, as on another machine."""
     other.answers.append(other.hang)
     with serve(own_db(valkey_url), webhook_secret=None) as reader:
         places = {"DATABASE_URL": reader.settings.database_url, "REDIS_URL": own_db(valkey_url), "DEV_KEYLESS": "1"}
@@ -345,7 +345,7 @@ def _is_ready(url: str) -> bool:
 
 
 def test_receiver_that_hangs_holds_up_no_other(gateway: Gateway, other: Receiver) -> None:
-    """Only so many requests go to one host at a time, however many turns wait for it."""
+    """Only a few requests go to one host at a time, however many turns wait for it."""
     other.answers.extend([other.hang] * 64)
     stuck = [posted(gateway, other.named_url) for _ in range(IN_FLIGHT_A_HOST + 4)]
     for turn_id in stuck:
@@ -364,7 +364,7 @@ def test_receiver_that_hangs_holds_up_no_other(gateway: Gateway, other: Receiver
 def test_tenant_whose_receivers_hang_holds_up_no_other(
     gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only so many requests go out for one tenant at a time, however many hosts it names."""
+    """Only a few requests go out for one tenant at a time, however many hosts it has."""
     look_up = socket.getaddrinfo
 
     def local(host: Any, *args: Any, **named: Any) -> Any:
@@ -389,7 +389,7 @@ def test_tenant_whose_receivers_hang_holds_up_no_other(
 
 
 def test_long_texts_are_cut(gateway: Gateway, other: Receiver) -> None:
-    """A receiver that wants all of them reads the turn."""
+    """A receiver that wants the whole text reads the turn."""
     turn_id = posted(gateway, other.url, input="ü" * 10_001)
     gateway.worker.finish(turn_id)
     document = other.await_count(1)[0].verified()
@@ -398,7 +398,7 @@ def test_long_texts_are_cut(gateway: Gateway, other: Receiver) -> None:
 
 
 def test_tenant_with_a_key_is_told_with_its_own_secret(gateway: Gateway, other: Receiver) -> None:
-    """Which verifies no other tenant's webhooks; and nobody else reads what became of them."""
+    """That secret verifies no other tenant's webhooks, and no other tenant can read the deliveries."""
     with keys_on(gateway.settings.database_url) as keys:
         acme, stranger = (bearer(new_key(keys, tenant)[0]) for tenant in ("acme", "stranger"))
     body = {**gateway.defaults, "webhook": other.url}
@@ -415,7 +415,7 @@ def test_tenant_with_a_key_is_told_with_its_own_secret(gateway: Gateway, other: 
 
 
 def test_old_secret_is_good_while_two_are_set(serve: Serving, valkey_url: str, other: Receiver) -> None:
-    """Both sign, so that receivers may change theirs when they like."""
+    """Webhooks are signed with both secrets, so that receivers can change theirs at any time."""
     old = "another-secret-of-the-operator"
     with serve(own_db(valkey_url), webhook_secret=f"{SECRET} {old}") as gateway:
         gateway.worker.finish(posted(gateway, other.url))
@@ -424,7 +424,7 @@ def test_old_secret_is_good_while_two_are_set(serve: Serving, valkey_url: str, o
 
 
 def test_webhook_is_stored_with_its_turn_or_not_at_all(gateway: Gateway) -> None:
-    """A turn that is refused leaves none; the same key again makes no second."""
+    """A refused turn leaves no webhook, and a repeat with the same key makes no second one."""
     problem_of(gateway.post(webhook="http://127.0.0.1:1/x", agent="nobody"), 404, "unknown_agent")
     first = gateway.post(webhook="http://127.0.0.1:1/x", key="k")
     assert gateway.post(webhook="http://127.0.0.1:1/x", key="k").json()["id"] == first.json()["id"]
@@ -434,7 +434,7 @@ def test_webhook_is_stored_with_its_turn_or_not_at_all(gateway: Gateway) -> None
 
 
 def test_gateway_without_a_secret_takes_no_webhook(serve: Serving) -> None:
-    """It says what its operator has to set."""
+    """The answer says which setting the operator has to set."""
     with serve(NOWHERE, webhook_secret=None) as gateway:
         problem = problem_of(gateway.post(webhook="https://example.com/told"), 422, "invalid_request")
         assert problem["errors"][0]["loc"] == ["body", "webhook"]
@@ -443,7 +443,7 @@ def test_gateway_without_a_secret_takes_no_webhook(serve: Serving) -> None:
 
 
 def test_private_address_is_refused_at_once_or_not_called(serve: Serving, valkey_url: str, other: Receiver) -> None:
-    """A number that is not public is refused with the request; a name is looked at when it is called."""
+    """A numeric address is refused with the request; a name is checked when it is called."""
     with serve(own_db(valkey_url), webhook_private=False) as gateway:
         for url in (other.url, "http://169.254.169.254/latest", "http://0x7f.1/", "http://[::ffff:10.0.0.1]/"):
             problem = problem_of(gateway.post(webhook=url), 422, "invalid_request")
@@ -458,7 +458,7 @@ def test_private_address_is_refused_at_once_or_not_called(serve: Serving, valkey
 
 
 def test_turn_without_webhook_has_none_to_read(gateway: Gateway) -> None:
-    """404, with words that tell it from a turn that does not exist."""
+    """The answer is 404, with other words than for a turn that does not exist."""
     turn_id = gateway.posted()["id"]
     assert "has no webhook" in problem_of(gateway.http.get(f"/v1/turns/{turn_id}/webhook"), 404, "not_found")["detail"]
     problem = problem_of(gateway.http.get("/v1/turns/nothing/webhook"), 404, "not_found")
@@ -466,7 +466,7 @@ def test_turn_without_webhook_has_none_to_read(gateway: Gateway) -> None:
 
 
 def test_openapi_tells_what_receivers_are_sent(gateway: Gateway, other: Receiver) -> None:
-    """Each event, and the shape of the body."""
+    """The document lists each event, and the schema of the body."""
     document = gateway.http.get("/openapi.json").json()
     assert set(document["webhooks"]) == RESTING_EVENTS
     gateway.worker.finish(posted(gateway, other.url))
@@ -477,7 +477,7 @@ def test_openapi_tells_what_receivers_are_sent(gateway: Gateway, other: Receiver
 
 
 def test_metrics_count_attempts(gateway: Gateway, other: Receiver) -> None:
-    """By how they ended."""
+    """Attempts are counted by their outcome."""
     other.answers.extend([answer(500), answer(410)])
     turn_ids = [posted(gateway, other.url) for _ in range(3)]
     for turn_id in turn_ids:
