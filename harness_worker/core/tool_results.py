@@ -44,6 +44,9 @@ def outcome_of_return(
         value: What the tool returned. A dict with a non-null ``error`` is a failure; a string never is.
         elapsed_ms: How long the body ran.
         was_coerced: Whether an argument had to be converted.
+
+    Raises:
+        MemoryError: There is too little memory for its JSON, so that the caller has to say what is known of the call.
     """
     try:
         plain = to_json(value)

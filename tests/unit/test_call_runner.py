@@ -623,21 +623,30 @@ def short_of_memory() -> Generator[Callable[[], object]]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+LOST = "outcome_unknown: write started, and its result was lost for lack of memory; "
+
+
 @pytest.mark.parametrize(
-    ("kind", "goes", "told"),
+    ("end", "kind", "goes", "told"),
     [
-        (list, Canvas.STAYS, "outcome_unknown: write started, and its result was lost for lack of memory; "),
-        (str, Canvas.CONTINUES, "artifact store did not take them]"),
+        ("\x00", str, Canvas.STAYS, LOST),
+        ("", list, Canvas.STAYS, LOST),
+        ("", str, Canvas.CONTINUES, "artifact store did not take them]"),
     ],
-    ids=["to make its JSON", "to store it"],
+    ids=["to clean it", "to make its JSON", "to store it"],
 )
 def test_output_for_which_there_is_no_memory_is_an_outcome(
-    writing: Engine, short_of_memory: Callable[[], object], kind: type[str | list[str]], goes: Canvas, told: str
+    writing: Engine,
+    short_of_memory: Callable[[], object],
+    end: str,
+    kind: type[str | list[str]],
+    goes: Canvas,
+    told: str,
 ) -> None:
     """Raised, it would reach the parent process; and what a write did is not told as a failure, to be tried again."""
 
     def body() -> object:
-        output = "x" * LARGE_CHARS
+        output = "x" * LARGE_CHARS + end
         short_of_memory()
         return output if kind is str else [output]
 

@@ -40,6 +40,7 @@ def to_json(value: object) -> Json:
     Raises:
         UnserialisableResult: It cannot be represented in JSON, or reading it raised; the message is ``unserialisable
             result: TYPE at PATH``.
+        MemoryError: There is too little memory for it, which says nothing about the value.
     """
     return _Walk().value(value, "$")
 
@@ -58,7 +59,7 @@ class _Walk:
     def value(self, value: object, path: str) -> Json:
         try:
             return self._plain(value, path)
-        except UnserialisableResult:
+        except (UnserialisableResult, MemoryError):
             raise
         except BaseException:  # noqa: BLE001 - reading a value may run its author's code, which may raise anything
             _refuse(value, path)
@@ -110,6 +111,8 @@ class _Walk:
             _refuse(value, path)
         try:
             plain = to_jsonable_python(value)
+        except MemoryError:
+            raise
         except Exception:  # noqa: BLE001 - never raises: serialisers are the tool author's code
             self._blame_field(value, path)
             _refuse(value, path)
