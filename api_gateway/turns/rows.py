@@ -33,7 +33,7 @@ TEXT_BYTES: Final = octets(turns.c.input) + octets(turns.c.output_text)
 """The size in bytes of those columns whose length is limited only by a request's body, or by a model."""
 
 
-def summary_of(row: AnyRow, calls: Sequence[AnyRow] = (), below: Sequence[AnyRow] = ()) -> TurnSummary:
+def summary_of(row: AnyRow, calls: Sequence[AnyRow], below: Sequence[AnyRow]) -> TurnSummary:
     """A row of ``turns`` as lists show it, with the calls that may wait for a person: its own, and those below it."""
     return TurnSummary.model_validate(_turn_fields(row, calls, below))
 
