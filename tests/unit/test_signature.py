@@ -8,6 +8,7 @@ import enum
 import functools
 import uuid
 from asyncio import CancelledError
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import pytest
@@ -264,6 +265,35 @@ class UnspeakableError(Exception):
 
     def __str__(self) -> str:
         raise SystemExit
+
+
+def test_bind_reads_the_items_of_an_iterable() -> None:
+    """Pydantic leaves them to whoever iterates, which would be the tool."""
+
+    def take(xs: Iterable[int]) -> object:
+        return list(xs)
+
+    function = inspect_function(take, "tool 'x'", {"Iterable": Iterable})
+    assert function.invoke(function.bind({"xs": [1, 2]}).values, CTX) == [1, 2]
+    assert function.invoke(function.bind({"xs": ["1"]}).values, CTX) == [1]
+    with pytest.raises(ArgumentsInvalid, match="should be a valid integer"):
+        function.bind({"xs": [1, "a"]})
+
+
+@pytest.mark.parametrize("given_value", [1, "1"])
+def test_bind_survives_a_serialiser_that_raises(given_value: object) -> None:
+    """What it cannot write is run as it was given."""
+
+    def fail(_: int) -> int:
+        raise RuntimeError("a")
+
+    def take(x: Any) -> object:  # noqa: ANN401 - the case
+        return x
+
+    take.__annotations__["x"] = Annotated[int, PlainSerializer(fail)]
+    function = inspect_function(take, "tool 'x'")
+    bound = function.bind({"x": given_value})
+    assert (bound.values, function.invoke(bound.values, CTX)) == ({"x": given_value}, 1)
 
 
 @pytest.mark.parametrize("error", [PydanticCustomError("x", ""), UnspeakableError(), ValueError()])

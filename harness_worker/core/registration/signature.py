@@ -50,10 +50,9 @@ class HintedFunction:
         """
         text = json_text(arguments)
         try:
-            parsed = self._parse(text, strict=True)
+            return BoundArguments(values={**self._dump(self._parse(text, strict=True)), **arguments})
         except ArgumentsInvalid:
             return BoundArguments(values=self._converted(arguments, self._parse(text)), was_coerced=True)
-        return BoundArguments(values={**self.arguments.dump(parsed), **arguments})
 
     def typed(self, values: Arguments) -> dict[str, Any]:
         """Bound arguments as the function gets them: models, dates, enums.
@@ -84,9 +83,23 @@ class HintedFunction:
             case parsed:
                 return parsed
 
+    def _dump(self, parsed: BaseModel) -> Arguments:
+        """The parsed arguments as JSON; nothing if the author's serialisers fail, so that they run as given.
+
+        Raises:
+            ArgumentsInvalid: An item of an ``Iterable`` is of the wrong type, which pydantic sees only when it is read.
+        """
+        match attempt(self.arguments.dump, parsed):
+            case Raised(error=ValidationError() as invalid):
+                raise ArgumentsInvalid(problems_of(invalid))
+            case Raised():
+                return {}
+            case dumped:
+                return dumped
+
     def _converted(self, arguments: Arguments, parsed: BaseModel) -> Arguments:
         """The converted values, unless a type does not survive being written as JSON, such as pydantic's secrets."""
-        dumped = self.arguments.dump(parsed)
+        dumped = self._dump(parsed)
         survives = attempt(lambda: self._parse(json_text(dumped)) == parsed)  # may run code of the author's types
         return dumped if survives is True else {**dumped, **arguments}
 
