@@ -241,14 +241,23 @@ def test_model_takes_a_relative_file_from_the_working_directory(
         '{"step": 1, "content": [{"type": "text"}]}',
         '{"step": 1, "content": [7]}',
         '{"step": 1, "content": [], "latency_s": -1}',
-        '{"step": 0, "content": []}',
     ],
 )
 def test_model_names_the_line_that_is_malformed(model: ModelClient, script: Script, line: str) -> None:
-    """The error names the file and the line that is not a reply or repeats a step."""
+    """The error names the file and the line that is not a reply; whoever asks for another line is not concerned."""
     file = script({"step": 0, "content": TEXT}, "", line)
     with pytest.raises(ModelError, match=r"script\.jsonl, line 3: "):
-        model.complete(asked(file))
+        model.complete(asked(file, step=1))
+    assert model.complete(asked(file)).content == tuple(TEXT)
+
+
+def test_model_refuses_to_choose_between_different_lines(model: ModelClient, script: Script) -> None:
+    """The error names the line that says something else for the same step; a line written twice is the same."""
+    first = {"step": 0, "content": TEXT}
+    file = script(first, {"step": 1, "content": TEXT}, first, {"step": 1, "content": []})
+    with pytest.raises(ModelError, match=r"script\.jsonl, line 4: script 'default' has step 1 already$"):
+        model.complete(asked(file, step=1))
+    assert model.complete(asked(file)).content == tuple(TEXT)
 
 
 def test_model_says_when_its_script_cannot_be_read(model: ModelClient, tmp_path: Path) -> None:

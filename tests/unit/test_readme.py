@@ -333,7 +333,7 @@ def test_scripts_page_has_every_field_with_its_default() -> None:
     """As the code reads them, and the page's own script can be played."""
     page = (ROOT / "docs" / "reference" / "scripts.md").read_text()
     (script,) = _blocks("jsonl", page)
-    assert {name for _, name, _ in parse_script("page", script.encode())} == {"default", "late", "down"}
+    assert {name for _, name, _ in parse_script("page", script.encode()).lines} == {"default", "late", "down"}
     told = {row[0].strip("`"): row[1].strip("`") for row in _table("scripts.md", "Fields")}
     assert told == {name: _as_json(field) for name, field in ScriptLine.model_fields.items()}
 

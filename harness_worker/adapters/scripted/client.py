@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from harness_worker.adapters.scripted.lines import (
+    ScriptFile,
     ScriptKey,
     ScriptLine,
     ScriptUsage,
@@ -28,7 +29,7 @@ SHOWN: Final = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
     stamp: tuple[int, int, int]
-    lines: Mapping[ScriptKey, ScriptLine]
+    script: ScriptFile
 
 
 class ScriptedModel:
@@ -42,7 +43,7 @@ class ScriptedModel:
         """The line of the turn's script (``metadata.script``) for the request's kind and step.
 
         Raises:
-            ModelError: The file cannot be read, one of its lines is malformed, or the line has an ``error``.
+            ModelError: The file cannot be read, the line is invalid, or it has an ``error``.
             ScriptExhausted: The script has no such step.
             Stopped: ``request.stop`` was set during the line's latency; contains what was said by then.
             TransientError: The line's ``latency_s`` is longer than the call may take.
@@ -56,26 +57,27 @@ class ScriptedModel:
     def _line(self, request: ModelRequest) -> ScriptLine:
         file = request.model.removeprefix(PREFIX)
         script = request.metadata.get("script", DEFAULT_SCRIPT)
-        lines = self._lines(file)
-        line = lines.get((request.kind, script, request.step))
+        played = self._script(file)
+        line = played.find((request.kind, script, request.step))
         if line is None:
+            lines = played.lines
             there = sum(kind is request.kind and name == script for kind, name, _ in lines)
             kind = f"{request.kind} {request.step} ({there} {request.kind}s)"
             raise ScriptExhausted(f"{file}: script {script!r} has no {kind}{_others(script, lines)}")
         return line
 
-    def _lines(self, file: str) -> Mapping[ScriptKey, ScriptLine]:
+    def _script(self, file: str) -> ScriptFile:
         path = Path(file).absolute()
         try:
             stamp = _stamp(path)
             with self._lock:
                 loaded = self._loaded.get(path)
                 if loaded is None or loaded.stamp != stamp:
-                    loaded = _Loaded(stamp=stamp, lines=parse_script(file, path.read_bytes()))
+                    loaded = _Loaded(stamp=stamp, script=parse_script(file, path.read_bytes()))
                     self._loaded[path] = loaded
         except OSError as error:
             raise ModelError(f"{file}: the script cannot be read: {error.strerror}") from error
-        return loaded.lines
+        return loaded.script
 
 
 def _others(script: str, lines: Iterable[ScriptKey]) -> str:

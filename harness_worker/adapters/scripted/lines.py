@@ -1,9 +1,14 @@
-"""A script file: JSONL, with one model reply per line."""
+"""A script file: JSONL, with one model reply per line.
+
+An invalid line concerns only those who ask for it: other scripts may share the file, which may be read while it is
+written.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, Tag, ValidationError, model_validator
@@ -64,24 +69,14 @@ class ScriptUsage(BaseModel):
     cache_creation_input_tokens: NonNegativeInt | None = None
 
 
-class ScriptLine(BaseModel):
-    """One reply: ``content``, or an ``error`` to fail with. ``latency_s`` is how long the whole call takes.
-
-    A line of ``kind`` ``reflection`` or ``compaction`` is said before its step, one of ``judge`` by a judge, and one of
-    ``memory`` once its turn has ended.
-    """
+class _Place(BaseModel):
+    """Where a reply belongs; ``kind`` says what it answers."""
 
     model_config = ConfigDict(frozen=True)
 
     script: str = "default"
     step: NonNegativeInt
     kind: RequestKind = RequestKind.STEP
-    content: tuple[Block, ...] = ()
-    stop_reason: str | None = None
-    usage: ScriptUsage = ScriptUsage()
-    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    chunk_chars: Annotated[int, Field(gt=0)] | None = None
-    error: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -92,49 +87,94 @@ class ScriptLine(BaseModel):
         members = cast("dict[str, object]", line)
         return {name: value for name, value in members.items() if value is not None}
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if self.error is None and "content" not in self.model_fields_set:
-            raise ValueError("a line has content or an error")
-        return self
-
     @property
     def key(self) -> ScriptKey:
         """The key by which it is found."""
         return self.kind, self.script, self.step
 
 
-def parse_script(file: str, data: bytes) -> Mapping[ScriptKey, ScriptLine]:
+class ScriptLine(_Place):
+    """One reply: ``content``, or an ``error`` to fail with. ``latency_s`` is how long the whole call takes.
+
+    A line of ``kind`` ``reflection`` or ``compaction`` is said before its step, one of ``judge`` by a judge, and one of
+    ``memory`` once its turn has ended.
+    """
+
+    content: tuple[Block, ...] = ()
+    stop_reason: str | None = None
+    usage: ScriptUsage = ScriptUsage()
+    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    chunk_chars: Annotated[int, Field(gt=0)] | None = None
+    error: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.error is None and "content" not in self.model_fields_set:
+            raise ValueError("a line has content or an error")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptFile:
+    """A script file's lines.
+
+    Args:
+        lines: The replies.
+        problems: What is wrong with a line, naming it, by the key that it has; ``None`` if its key cannot be read.
+    """
+
+    lines: Mapping[ScriptKey, ScriptLine]
+    problems: Mapping[ScriptKey | None, str]
+
+    def find(self, key: ScriptKey) -> ScriptLine | None:
+        """The reply with that key; ``None`` if there is none.
+
+        Raises:
+            ModelError: The line is invalid, or is missing while another one is that might be it.
+        """
+        line = self.lines.get(key)
+        problem = self.problems.get(key) or (self.problems.get(None) if line is None else None)
+        if problem is not None:
+            raise ModelError(problem)
+        return line
+
+
+def parse_script(file: str, data: bytes) -> ScriptFile:
     """Every line of a script file.
 
     Args:
         file: The file's name in error messages.
         data: The file's bytes; empty lines are skipped.
-
-    Raises:
-        ModelError: A line is not a reply, or has the key of an earlier line; the message names file and line.
     """
-    found: dict[ScriptKey, ScriptLine] = {}
+    lines: dict[ScriptKey, ScriptLine] = {}
+    problems: dict[ScriptKey | None, str] = {}
     for number, text in _numbered(data):
-        line = _line(f"{file}, line {number}", text)
-        if line.key in found:
-            raise ModelError(f"{file}, line {number}: script {line.script!r} has {line.kind} {line.step} already")
-        found[line.key] = line
-    return found
+        where = f"{file}, line {number}"
+        try:
+            value = _json(text)
+        except ValueError as error:
+            problems.setdefault(None, f"{where}: not JSON: {error}")
+            continue
+        try:
+            line = ScriptLine.model_validate(value)
+        except ValidationError as invalid:
+            told = "; ".join(_problem(error) for error in invalid.errors(include_url=False))
+            problems.setdefault(_key(value), f"{where}: {told}")
+            continue
+        if lines.setdefault(line.key, line) != line:
+            problems.setdefault(line.key, f"{where}: script {line.script!r} has {line.kind} {line.step} already")
+    return ScriptFile(lines=lines, problems=problems)
+
+
+def _key(value: object) -> ScriptKey | None:
+    try:
+        return _Place.model_validate(value).key
+    except ValidationError:
+        return None
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
     return ((number, text) for number, text in enumerate(data.split(b"\n"), start=1) if text.strip())
-
-
-def _line(where: str, text: bytes) -> ScriptLine:
-    try:
-        return ScriptLine.model_validate(_json(text))
-    except ValidationError as invalid:
-        problems = "; ".join(_problem(error) for error in invalid.errors(include_url=False))
-        raise ModelError(f"{where}: {problems}") from None
-    except ValueError as error:
-        raise ModelError(f"{where}: not JSON: {error}") from None
 
 
 def _json(text: bytes) -> object:
