@@ -83,6 +83,16 @@ def test_vault_is_read_once_and_again_when_files_change(root: Path) -> None:
     assert counting.indexed == 4
 
 
+def test_vault_sees_a_file_replaced_by_one_of_its_size_and_time(root: Path) -> None:
+    """A copy may keep the time; and a file that could not be read is read once its permissions are mended."""
+    vault, file = DirectoryVault(str(root), make_retriever()), root / "refunds.md"
+    assert found(vault, "money") == ["refunds.md#1"]
+    before = file.stat()
+    file.write_text(file.read_text().replace("Money", "Goods"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (found(vault, "money"), found(vault, "goods")) == ([], ["refunds.md#1"])
+
+
 def test_vault_leaves_out_what_is_no_document(root: Path, tmp_path: Path) -> None:
     """These are hidden files, other types, links that lead outside or nowhere, and files that are too large."""
     (tmp_path / "secret.md").write_text("warehouse secret")

@@ -29,7 +29,10 @@ INDEXING_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A file as listed by its directory; it compares equal until somebody writes to it."""
+    """A file as listed by its directory; it compares equal until somebody writes to it, or lets it be read.
+
+    ``changed_ns`` is the time that nobody can set: a copy may keep that of the last write.
+    """
 
     path: str
     size_bytes: int
@@ -125,7 +128,7 @@ class DirectoryVault:
         is_inside = not path.is_symlink() or path.resolve().is_relative_to(self._root)
         if is_inside and found.st_size <= MAX_FILE_BYTES:
             yield _File(
-                path=path.relative_to(self._root).as_posix(), size_bytes=found.st_size, changed_ns=found.st_mtime_ns
+                path=path.relative_to(self._root).as_posix(), size_bytes=found.st_size, changed_ns=found.st_ctime_ns
             )
 
     def _lost(self, error: OSError) -> None:
