@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -48,6 +50,22 @@ def test_search_gives_the_best_first_and_no_more_than_asked(retriever: Retriever
 def test_search_for_nothing_known_finds_nothing(retriever: Retriever, query: str) -> None:
     """A query without a word in common with any text finds nothing, and raises nothing."""
     assert retriever.index(TEXTS).search(query, 3) == ()
+
+
+class Words(str):  # weakly referable, which a plain string is not
+    """What a user says."""
+
+
+def test_search_keeps_no_query_for_long(retriever: Retriever) -> None:
+    """It is all that a user says, which may be megabytes: thousands of them would fill the process's memory."""
+    index, query = retriever.index(TEXTS), Words("I want refunds for two payments")
+    index.search(query, 1)
+    kept = weakref.ref(query)
+    del query
+    for number in range(100):
+        index.search(f"order {number}", 1)
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["the", "…"]])

