@@ -21,12 +21,31 @@ def take_any_text() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore[reportUnknownMemberType] - of any buffer
 
 
+class _Log(io.TextIOWrapper):
+    """What an application prints: a line at a time, and lost without an error if nobody reads the log any more."""
+
+    def write(self, text: str, /) -> int:
+        """See ``io.TextIOBase.write``."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """See ``io.IOBase.flush``."""
+        with suppress(OSError):
+            super().flush()
+
+
 def print_to_stderr() -> None:
-    """Send to stderr what is printed from now on, a line at a time, and also what processes that are started print."""
+    """Send to stderr, as to a log, what is printed from now on, and also what processes that are started print."""
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportUnknownMemberType] - of any buffer
+    sys.stdout, sys.stderr = _log(sys.stdout), _log(sys.stderr)
+
+
+def _log(stream: TextIO) -> _Log:
+    binary = open(stream.fileno(), "wb", closefd=False)  # noqa: SIM115 - as long as the process
+    return _Log(binary, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
 
 
 def lost_output() -> OSError | None:

@@ -44,9 +44,9 @@ def worker(
 
     It needs the same HARNESS_REDIS_URL and HARNESS_DATABASE_URL as the others, and the same app.
     """
-    print_to_stderr()  # where the log goes
     chosen = _chosen(role, queues or "")
     settings = _joined(load_settings(app=app, home=home))
+    print_to_stderr()  # where the log goes
     registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)
     size = concurrency or _default_size(role)
     run_worker(role, registry, settings, queues=chosen, concurrency=size, ready_file=ready_file)
