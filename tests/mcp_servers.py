@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpx2
-import psutil
 
 from harness_worker import RunContext
 from harness_worker.adapters.embedded.ports import LOOPBACK, listening_socket
@@ -75,14 +74,6 @@ class Notes:
         """The last line of one kind, as soon as there are so many."""
         found = wait_until(lambda: self.of(event)[times - 1 :], f"a server to note {event}", 30)
         return found[-1]
-
-
-def runs(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 class HttpServer:

@@ -13,6 +13,7 @@ import pytest
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import FINAL, Json, Outsider, Step, call
 from tests.e2e.times import contents
+from tests.processes import runs
 
 COORDINATORS = 8
 PROCESSES = 4
@@ -161,7 +162,7 @@ def test_cancel_of_a_deaf_tool_ends_its_process(canceller: Canceller, outsider: 
     began = monotonic()
     turn = canceller.cancel(turn_id)
     for pid in (entry["pid"], entry["child"]):
-        canceller.stops(f"process {pid} ended", lambda pid=pid: not _runs(pid), began)
+        canceller.stops(f"process {pid} ended", lambda pid=pid: not runs(pid), began)
     assert turn["calls"][0]["content"] == "cancelled"
     assert outsider.run([call("meet", who=str(n), parties=PROCESSES) for n in range(PROCESSES)], "done")["output_text"]
     _check_nothing_late(outsider, turn)
@@ -220,10 +221,3 @@ def _check_nothing_late(outsider: Outsider, turn: Json) -> None:
     outsider.run([call("look", n=1)], "done")  # whoever had something to hand in has had the time
     assert outsider.events(turn["id"]) == events
     assert outsider.turn(turn["id"]) == turn
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -16,7 +16,8 @@ from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, notes_file, scripts_file
 from tests.e2e.outsider import Json, Outsider, call
 from tests.e2e.times import contents
-from tests.mcp_servers import Notes, runs
+from tests.mcp_servers import Notes
+from tests.processes import runs
 from tests.stacks import ROOT
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.xdist_group("e2e-mcp")]

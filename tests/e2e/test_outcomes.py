@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-import psutil
 import pytest
 
 from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.hooks import hooks_file
 from tests.e2e.outsider import Json, Outsider, Posted, Step, call
 from tests.e2e.times import contents
+from tests.processes import runs
 
 LOOK = call("look", n=1)
 PUT = call("put", n=1)
@@ -86,14 +86,6 @@ def only(turn: Json, call_id: str) -> Json:
 def outcomes(turn: Json, step: int = 0) -> list[str]:
     """The outcome of each call of a step, without the prefix ``Tool``."""
     return [each["outcome"].removeprefix("Tool") for each in turn["calls"] if each["step"] == step]
-
-
-def runs(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,7 +7,6 @@ import sys
 from time import monotonic
 from typing import Any
 
-import psutil
 import redis
 
 from harness_worker.adapters.celery.app import make_app
@@ -18,6 +17,7 @@ from harness_worker.config import load_settings
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from tests.integration.test_gateway_cancel import mailbox
+from tests.processes import runs
 
 CHILD = """
 import os, signal, time
@@ -231,7 +231,7 @@ def test_what_a_process_started_is_ended_when_it_is_gone() -> None:
         assert parent.stdout is not None
         started = int(parent.stdout.readline())
         assert parent.stdout.readline() == "processes left: 0\n"
-        wait_until(lambda: not _runs(started), "what it started to be gone")
+        wait_until(lambda: not runs(started), "what it started to be gone")
 
 
 def test_process_that_failed_to_begin_does_not_serve() -> None:
@@ -262,13 +262,6 @@ def _said(script: str) -> list[str]:
     command = [sys.executable, "-c", script]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, start_new_session=True)
     return ran.stdout.splitlines()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_stop_command_gives_up_when_the_broker_is_gone() -> None:

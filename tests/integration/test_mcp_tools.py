@@ -1,4 +1,4 @@
-"""Tools of real MCP servers: listed once, called over a kept connection, and what becomes of calls that break."""
+"""Tools of real MCP servers: listed once, called over a kept connection, and how broken calls end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from harness_worker.core.registration.tool_options import ToolKeywords
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 from tests.apps.mcp.odd import MANY
-from tests.mcp_servers import ROOT, STDIO, HttpServer, Notes, Proxy, context, http_server, odd, proxy, runs
+from tests.mcp_servers import ROOT, STDIO, HttpServer, Notes, Proxy, context, http_server, odd, proxy
+from tests.processes import runs
 
 SECRET = "open-sesame"  # noqa: S105 - everybody knows it
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,7 +46,7 @@ pytestmark = pytest.mark.xdist_group("mcp")
 
 @pytest.fixture(scope="module", autouse=True)
 def at_root() -> Generator[None]:
-    """Where ``python -m tests.…`` is found."""
+    """Run in the directory from which ``python -m tests.…`` works."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         yield
@@ -53,19 +54,19 @@ def at_root() -> Generator[None]:
 
 @pytest.fixture(scope="module")
 def notes(tmp_path_factory: pytest.TempPathFactory) -> Notes:
-    """What the servers' tools wrote down."""
+    """The lines that the servers' tools have written."""
     return Notes(tmp_path_factory.mktemp("mcp") / "notes")
 
 
 @pytest.fixture(autouse=True)
 def fresh_notes(notes: Notes) -> None:
-    """Each test reads its own."""
+    """Begin each test without lines of others."""
     notes.clear()
 
 
 @pytest.fixture(scope="module")
 def registry(notes: Notes) -> Generator[Registry]:
-    """One server over standard input and output."""
+    """The tools of a server over standard input and output."""
     registry = Registry()
     safe: dict[str, ToolKeywords] = {"linger": {"effect": Effect.READ_ONLY, "timeout_s": 20.0}}
     registry.mcp(
@@ -77,21 +78,21 @@ def registry(notes: Notes) -> Generator[Registry]:
 
 @pytest.fixture(scope="module")
 def behind(notes: Notes) -> Generator[HttpServer]:
-    """One server over HTTP."""
+    """A server over HTTP."""
     with http_server(notes) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def before(behind: HttpServer) -> Generator[Proxy]:
-    """A proxy before it."""
+    """A proxy before that server."""
     with proxy(behind.url) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def kept(before: Proxy) -> Generator[KeptConnection]:
-    """A connection through the proxy, of the newest protocol."""
+    """A connection through the proxy, with the newest protocol."""
     kept = _kept(before.url)
     yield kept
     kept.close()
@@ -103,24 +104,24 @@ def _kept(url: str, mode: Mode = "auto") -> KeptConnection:
 
 
 def called(registry: Registry, tool: str, seconds: float = 30.0, **arguments: object) -> str:
-    """What a tool returns."""
+    """The value that a tool returns."""
     return str(registry.tools[f"files__{tool}"].invoke(dict(arguments), context(seconds=seconds)))
 
 
 def pid_of(registry: Registry) -> int:
-    """The process that serves now."""
+    """The pid of the server that answers now."""
     return json.loads(called(registry, "process"))["pid"]
 
 
 def soon(work: Callable[[], object]) -> Callable[[], None]:
-    """Do something aside; returns what waits for its end."""
+    """Start something on another thread; returns a function that waits for its end."""
     thread = threading.Thread(target=work)
     thread.start()
     return thread.join
 
 
 def test_servers_tools_are_tools(registry: Registry) -> None:
-    """Each by its server's name and its own, with its schema; hints are not believed unless somebody says so."""
+    """Each has the server's name and its own, and its schema; hints about effects are ignored by default."""
     add, wipe = registry.tools["files__add"], registry.tools["files__wipe"]
     assert (add.description, sorted(add.schema["properties"])) == ("Add two numbers.", ["a", "b"])
     assert [(tool.effect, tool.idempotent, tool.retry_safe) for tool in (add, wipe)] == [(None, False, False)] * 2
@@ -130,7 +131,7 @@ def test_servers_tools_are_tools(registry: Registry) -> None:
 
 
 def test_server_may_be_believed_and_tools_chosen() -> None:
-    """``trust_hints`` takes its word for effects; what the application says goes before it."""
+    """``trust_hints`` uses the server's hints for effects; what the application declares takes precedence."""
     registry = Registry()
     own: dict[str, ToolKeywords] = {"writes": {"effect": Effect.LOCAL_WRITE, "approval": "always"}}
     chosen = ["reads", "wipes", "writes", "hides"]
@@ -143,7 +144,7 @@ def test_server_may_be_believed_and_tools_chosen() -> None:
 
 
 def test_content_is_text(registry: Registry) -> None:
-    """Texts verbatim; what is none is named with its size, and not shown."""
+    """Texts are given verbatim; other content is described with its size, but not shown."""
     assert called(registry, "add", a=1, b=2) == "3"
     said = "  two\nlines \n[image, image/png, 10 bytes, not shown]\na note\n"
     assert called(registry, "show") == (
@@ -152,14 +153,14 @@ def test_content_is_text(registry: Registry) -> None:
 
 
 def test_error_of_a_tool_is_its_text(registry: Registry) -> None:
-    """A definite failure, which the model may mend."""
+    """It is a definite failure, to which the model may react."""
     with pytest.raises(ToolError, match=r"^.*no such file$") as failed:
         called(registry, "fail", words="no such file")
     assert type(failed.value) is ToolError
 
 
 def test_server_learns_the_key_and_only_its_own_environment(registry: Registry, notes: Notes) -> None:
-    """It can deduplicate by the key; it sees the variables it was given, and none of the worker's."""
+    """The server gets the idempotency key, and only the environment variables that it was given."""
     called(registry, "write", text="x")
     assert [line["key"] for line in notes.of("wrote")] == ["t:0.0"]
     told = json.loads(called(registry, "process"))
@@ -167,7 +168,7 @@ def test_server_learns_the_key_and_only_its_own_environment(registry: Registry, 
 
 
 def test_connection_is_kept_until_its_server_dies(notes: Notes) -> None:
-    """Calls share a server; after its death the next call starts another, and notices nothing."""
+    """Calls share a server; after its death the next call starts another and succeeds."""
     place = place_of("files", command=STDIO, env={"NOTES": str(notes.file)}, cwd=None, url=None, headers=None)
     kept = KeptConnection(place, mode="auto", connect_timeout_s=20.0)
     process = McpTool(server="files", tool="process", kept=kept)
@@ -180,7 +181,7 @@ def test_connection_is_kept_until_its_server_dies(notes: Notes) -> None:
 
 
 def test_death_of_the_server_in_a_call_is_told_as_such(registry: Registry, notes: Notes) -> None:
-    """Nobody can say what it has done."""
+    """Nobody can say what the call has done."""
     wait = soon(lambda: os.kill(notes.wait("lingers")["pid"], signal.SIGKILL))
     with pytest.raises(ToolOutcomeUnknown, match="files did not answer: Connection closed"):
         called(registry, "linger", s=30)
@@ -188,7 +189,7 @@ def test_death_of_the_server_in_a_call_is_told_as_such(registry: Registry, notes
 
 
 def test_call_past_its_time_is_cancelled_and_its_server_replaced(registry: Registry, notes: Notes) -> None:
-    """The server hears of it; a server that does not answer in time serves no later call."""
+    """The server is told of the cancel; one that does not answer in time gets no later call."""
     before, began = pid_of(registry), monotonic()
     with pytest.raises(ToolOutcomeUnknown, match="files did not answer in time"):
         called(registry, "linger", 2.0, s=30)
@@ -199,7 +200,7 @@ def test_call_past_its_time_is_cancelled_and_its_server_replaced(registry: Regis
 
 @pytest.mark.acceptance
 def test_server_that_hears_nothing_is_ended_with_all_it_started(registry: Registry, notes: Notes) -> None:
-    """Not even its own child is left."""
+    """Not even a child of the server is left."""
     with pytest.raises(ToolOutcomeUnknown):
         called(registry, "hang", 3.0)
     pid = notes.wait("hangs")["pid"]
@@ -209,7 +210,7 @@ def test_server_that_hears_nothing_is_ended_with_all_it_started(registry: Regist
 
 
 def test_nothing_is_left_of_a_process_that_is_killed(notes: Notes) -> None:
-    """A tool process that is killed in the midst of a call takes its servers along, and what they started."""
+    """If a tool process is killed during a call, its servers end, and so does what they started."""
     program = (
         "from harness_worker import Registry\n"
         "from tests.mcp_servers import context\n"
@@ -228,7 +229,7 @@ def test_nothing_is_left_of_a_process_that_is_killed(notes: Notes) -> None:
 
 @pytest.fixture
 def harness(registry: Registry, tmp_path: Path) -> Callable[..., TurnResult]:
-    """Runs a turn whose model makes these calls, in this process: together, or each in a step of its own."""
+    """Runs a turn whose model makes these calls in this process, together or each in its own step."""
 
     def run(*calls: tuple[str, dict[str, object]], in_turn: bool = False) -> TurnResult:
         asked = [
@@ -256,7 +257,7 @@ def harness(registry: Registry, tmp_path: Path) -> Callable[..., TurnResult]:
 def test_server_that_asks_for_input_fails_the_call_and_blocks_nothing(
     harness: Callable[..., TurnResult], notes: Notes, asks: bool, words: str
 ) -> None:
-    """Nobody can give it; the model may know what is missing, and call again with it."""
+    """Nobody can give the input, so the call fails and says what is missing; the model may call again."""
     asked, said = harness(("book", {"asks": asks}), ("book", {"seats": 2}), in_turn=True).calls
     assert asked.outcome == "ToolFailure"
     assert words in (asked.content or "")
@@ -265,7 +266,7 @@ def test_server_that_asks_for_input_fails_the_call_and_blocks_nothing(
 
 
 def test_read_whose_server_died_is_asked_again_unseen(harness: Callable[..., TurnResult], notes: Notes) -> None:
-    """Reads side by side share a connection; it breaks, and both end well on the next."""
+    """Two reads share a connection that breaks, and both succeed on the next one."""
     wait = soon(lambda: os.kill(notes.wait("lingers", 2)["pid"], signal.SIGKILL))
     turn = harness(("linger", {"s": 30, "once": True}), ("linger", {"s": 31, "once": True}))
     wait()
@@ -274,7 +275,7 @@ def test_read_whose_server_died_is_asked_again_unseen(harness: Callable[..., Tur
 
 
 def test_write_whose_server_died_is_in_doubt(harness: Callable[..., TurnResult], notes: Notes) -> None:
-    """It is not run again, and what comes after it in its message never runs."""
+    """It does not run again, and no later call of its message runs."""
     wait = soon(lambda: os.kill(notes.wait("hangs")["pid"], signal.SIGKILL))
     hang, write = harness(("hang", {}), ("write", {"text": "x"})).calls
     wait()
@@ -285,7 +286,7 @@ def test_write_whose_server_died_is_in_doubt(harness: Callable[..., TurnResult],
 
 
 def test_http_server_is_called_with_its_headers(kept: KeptConnection, before: Proxy, notes: Notes) -> None:
-    """Each request has them."""
+    """Every request has them."""
     before.seen.clear()
     assert tool("write", kept)({"text": "x"}, context()) == "wrote x"
     assert [(line["key"], line["token"]) for line in notes.of("wrote")] == [("t:0.0", SECRET)]
@@ -294,7 +295,7 @@ def test_http_server_is_called_with_its_headers(kept: KeptConnection, before: Pr
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_http_server_hears_that_a_call_was_given_up(behind: HttpServer, notes: Notes, mode: Mode) -> None:
-    """By the protocol's newest kind and its older ones."""
+    """This holds for the newest kind of protocol and for older ones."""
     kept = _kept(behind.url, mode)
     with pytest.raises(ToolOutcomeUnknown, match="tickets did not answer in time"):
         tool("linger", kept)({"s": 30}, context(seconds=2.0))
@@ -303,13 +304,13 @@ def test_http_server_hears_that_a_call_was_given_up(behind: HttpServer, notes: N
 
 
 def test_argument_that_is_wanted_in_a_header_is_there(kept: KeptConnection) -> None:
-    """Of the newest protocol: a server may have calls routed by it."""
+    """With the newest protocol, servers may route calls by such headers."""
     for region in ("eu", "us"):
         assert tool("route", kept)({"region": region}, context()) == f"{region} by {region}"
 
 
 def test_headers_that_cannot_be_told_ask_nobody(before: Proxy) -> None:
-    """The function for them is the application's: it may raise anything."""
+    """The function that gives the headers belongs to the application, and may raise anything: no request is sent."""
 
     def raises() -> dict[str, str]:
         raise KeyError(SECRET)
@@ -329,7 +330,7 @@ def tool(name: str, kept: KeptConnection) -> McpTool:
 
 @pytest.fixture
 def spoiled(before: Proxy) -> Generator[Proxy]:
-    """A proxy that behaves again afterwards."""
+    """A proxy, which forwards everything again after the test."""
     yield before
     before.status, before.loses, before.floods = None, False, False
 
@@ -345,7 +346,7 @@ def spoiled(before: Proxy) -> Generator[Proxy]:
 def test_refusal_over_http_says_whether_the_tool_may_have_run(
     kept: KeptConnection, spoiled: Proxy, status: int, kind: type[ToolError], said: str
 ) -> None:
-    """A status of 4xx is a refusal; behind one of 5xx, somebody may be at work."""
+    """A 4xx status means that it did not run; after a 5xx status it may be running."""
     spoiled.status = status
     with pytest.raises(ToolError) as failed:
         tool("write", kept)({"text": "x"}, context())
@@ -353,7 +354,7 @@ def test_refusal_over_http_says_whether_the_tool_may_have_run(
 
 
 def test_answer_that_is_lost_is_no_failure(kept: KeptConnection, spoiled: Proxy, notes: Notes) -> None:
-    """The tool has run; the other calls of the connection are unharmed."""
+    """The tool has run, so the call is in doubt; other calls of the connection are not harmed."""
     tool("add", kept)({"a": 1, "b": 1}, context())
     spoiled.loses = True
     with pytest.raises(ToolOutcomeUnknown, match="tickets did not answer: RemoteProtocolError"):
@@ -364,7 +365,7 @@ def test_answer_that_is_lost_is_no_failure(kept: KeptConnection, spoiled: Proxy,
 
 
 def test_answer_that_is_too_long_is_not_kept(kept: KeptConnection, spoiled: Proxy) -> None:
-    """However few bytes it came as; the tool has run, and the other calls of the connection are unharmed."""
+    """The limit counts the unpacked answer; the tool has run, and other calls of the connection are not harmed."""
     spoiled.floods = True
     with pytest.raises(ToolOutcomeUnknown, match="tickets did not answer: its answer is longer than 67108864 bytes"):
         tool("write", kept)({"text": "x"}, context())
@@ -373,7 +374,7 @@ def test_answer_that_is_too_long_is_not_kept(kept: KeptConnection, spoiled: Prox
 
 
 def test_restarted_server_is_met_anew(behind: HttpServer) -> None:
-    """Away, it was not asked, which a second attempt cannot know; back, its sessions are gone, and nobody notices."""
+    """While it is away, it was not asked; once it is back without its sessions, calls succeed."""
     kept = _kept(behind.url, "legacy")
     add = tool("add", kept)
     assert add({"a": 1, "b": 1}, context()) == "2"
@@ -389,7 +390,7 @@ def test_restarted_server_is_met_anew(behind: HttpServer) -> None:
 
 
 def test_three_hundred_tools_are_listed_and_nothing_is_left_of_that() -> None:
-    """Page by page, each called by its own name; whoever imports an application may fork afterwards."""
+    """They are listed in pages; no connection or thread is left, so that the importing process may fork."""
     threads = {thread.name for thread in threading.enumerate()}
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     registry = Registry()
@@ -402,7 +403,7 @@ def test_three_hundred_tools_are_listed_and_nothing_is_left_of_that() -> None:
 
 
 def test_odd_names_are_made_fit() -> None:
-    """A tool is called by its server's name for it, whatever it is called here."""
+    """The server is called with its own name of the tool, whatever the tool is called here."""
     registry = Registry()
     names = registry.mcp("odd", command=odd("names"))
     assert len(set(names)) == 6
@@ -412,7 +413,7 @@ def test_odd_names_are_made_fit() -> None:
 
 
 def test_tool_that_cannot_be_registered_may_be_left_out() -> None:
-    """The message says how; a server without a tool is refused too."""
+    """The message says how to leave it out; a server without any tool is refused too."""
     with pytest.raises(ConfigError, match=r"not a valid JSON Schema: .*; or leave it out with exclude=\['bad'\]$"):
         Registry().mcp("bad", command=odd("schema"))
     assert Registry().mcp("good", command=odd("schema"), exclude=["bad"]) == ("good__good",)
@@ -421,7 +422,7 @@ def test_tool_that_cannot_be_registered_may_be_left_out() -> None:
 
 
 def test_server_that_goes_when_asked_anything_before_its_handshake_is_spoken_with() -> None:
-    """There are such, of the protocol's older kind."""
+    """Some servers of the protocol's older kind do so."""
     registry = Registry()
     (name,) = registry.mcp("old", command=odd("strict"))
     assert registry.tools[name].invoke({}, context()) == "plain"
@@ -439,7 +440,7 @@ def test_server_that_goes_when_asked_anything_before_its_handshake_is_spoken_wit
     ],
 )
 def test_server_that_cannot_be_asked_is_a_wrong_setting(place: dict[str, Any], said: str) -> None:
-    """Which, what was tried and how to mend it is told, within bounds, and no secret with it."""
+    """The message says which server, what was tried and what to do, within bounds and without secrets."""
     began = monotonic()
     with pytest.raises(ConfigError) as refused:
         Registry().mcp("s", **place)
@@ -450,7 +451,7 @@ def test_server_that_cannot_be_asked_is_a_wrong_setting(place: dict[str, Any], s
 
 
 def test_how_to_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page shows a server and an agent that uses it."""
+    """The page shows a server, and an agent that uses it."""
     page = (ROOT / "docs" / "how-to" / "use-mcp-tools.md").read_text()
     stock, shop, elsewhere = BLOCK.findall(page)
     monkeypatch.chdir(tmp_path)

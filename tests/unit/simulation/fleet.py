@@ -168,10 +168,6 @@ class Fleet:
         if self.kernel.random.random() < 0.9:
             self.broker.send(message, soon_s)
 
-    def runner_of(self, process: Process) -> str:
-        """The name of the pool process."""
-        return self._worker(process).busy[process][1]
-
     def _work_off(self, worker: Worker) -> None:
         while worker.waiting and worker.free:
             message = worker.waiting.popleft()
