@@ -46,12 +46,12 @@ pytestmark = pytest.mark.xdist_group("compose")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """What stands here for what is in containers alone.
+    """What this machine has in place of what exists in containers alone.
 
     Args:
-        directory: For what containers keep.
-        database_url: For the database.
-        ports: Of this machine, by the container's.
+        directory: For what containers store.
+        database_url: In place of the database.
+        ports: Ports of this machine, by the container's.
     """
 
     directory: Path
@@ -61,7 +61,7 @@ class Here:
     )
 
     def put(self, text: str, service: str) -> str:
-        """A text of the compose file with the places of this machine."""
+        """A text of the compose file, with this machine's paths and addresses."""
         database = f"harness:{SECRETS['POSTGRES_PASSWORD']}@postgres:5432/harness"
         given = urlsplit(self.database_url)
         places = {
@@ -76,20 +76,20 @@ class Here:
         return self.ports.get(text, text)
 
     def command(self, service: str) -> list[str]:
-        """What the service's container runs."""
+        """The command of the service's container."""
         given: list[str] = SERVICES[service]["command"]
         program = [] if "build" not in SERVICES[service] else list(HARNESS)
         return [*program, *(self.put(part, service) for part in given)]
 
     def environment(self, service: str) -> dict[str, str]:
-        """The variables of the service's container: the image's and its own, nothing of the tests'."""
+        """The variables of the service's container: the image's and its own, without those of the tests."""
         given = {**image_environment(), **SERVICES[service]["environment"]}
         path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
         values = {name: self.put(value, service) for name, value in given.items() if value is not None}
         return {**values, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(self.directory)}
 
     def is_healthy(self, service: str) -> bool:
-        """Whether the service's own health check says so."""
+        """Whether the service passes its own health check."""
         kind, *test = SERVICES[service]["healthcheck"]["test"]
         assert kind == "CMD"
         ran = subprocess.run(
@@ -107,7 +107,7 @@ SERVICES: Final = services(SECRETS)
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Generator[Here]:
-    """Directories, ports, an empty database, and programs by the names that containers have them under."""
+    """Directories, ports, an empty database, and the programs under the names that they have in containers."""
     directory = tmp_path_factory.mktemp("compose")
     (directory / "data").mkdir()
     (directory / "bin").mkdir()
@@ -121,7 +121,7 @@ def here(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServ
 
 
 def program(here: Here, name: str, script: str) -> None:
-    """A program on the path of the services."""
+    """A program on the services' path."""
     file = here.directory / "bin" / name
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)
@@ -134,7 +134,7 @@ def redis_url(here: Here, password: str) -> str:
 
 @pytest.fixture(scope="module")
 def valkey(here: Here) -> Generator[str]:
-    """The Valkey of the compose file's command."""
+    """A Valkey started with the compose file's command."""
     url = redis_url(here, SECRETS["VALKEY_PASSWORD"])
     log = here.directory / "valkey.log"
     command = ["env", "-i", *(f"{name}={value}" for name, value in here.environment("valkey").items())]
@@ -145,7 +145,7 @@ def valkey(here: Here) -> Generator[str]:
 
 
 def migrated(here: Here) -> str:
-    """What the migration prints."""
+    """The output of the migration."""
     ran = subprocess.run(
         here.command("migrate"),
         env=here.environment("migrate"),
@@ -161,7 +161,7 @@ def migrated(here: Here) -> str:
 
 @pytest.fixture(scope="module")
 def fleet(here: Here, valkey: str) -> Generator[Mapping[str, subprocess.Popen[bytes]]]:
-    """Every long-running service of ours, healthy by its own check; each must drain at the end."""
+    """All long-running services of ours, healthy by their own checks; each must drain at the end."""
     assert valkey
     migrated(here)
     with ExitStack() as started:
@@ -173,7 +173,7 @@ def fleet(here: Here, valkey: str) -> Generator[Mapping[str, subprocess.Popen[by
 
 
 def check_drain(here: Here, processes: Mapping[str, subprocess.Popen[bytes]]) -> None:
-    """What Compose sends to stop a service ends it well, within the time that Compose gives it."""
+    """The signal that Compose sends ends the service without error, within the time that Compose gives it."""
     for process in processes.values():
         process.send_signal(signal.SIGTERM)
     for name, process in processes.items():
@@ -183,13 +183,13 @@ def check_drain(here: Here, processes: Mapping[str, subprocess.Popen[bytes]]) ->
 
 
 def healthy(here: Here, name: str, process: subprocess.Popen[bytes]) -> bool:
-    """Whether a service is well; fails with its log if it ended."""
+    """Whether a service is healthy; fails with its log if it has ended."""
     assert process.poll() is None, (here.directory / f"{name}.log").read_text()
     return here.is_healthy(name)
 
 
 def running(here: Here, name: str) -> subprocess.Popen[bytes]:
-    """A service's process; it dies with the tests, and its context kills what is left."""
+    """A service's process; it ends with the tests, and is killed at the end of its context."""
     with (here.directory / f"{name}.log").open("wb") as log:
         return Service(
             guarded(here.command(name)),
@@ -210,12 +210,12 @@ class Service(subprocess.Popen[bytes]):
 
 
 def test_image_program_is_the_command_line() -> None:
-    """The image runs `harness`, the same program as these tests."""
+    """The image runs ``harness``, the program that these tests run."""
     assert entrypoint() == ["harness"]
 
 
 def test_valkey_asks_for_the_password(here: Here, valkey: str) -> None:
-    """The command of the file starts a Valkey that nobody reads without the password, which is no argument."""
+    """Nobody can read this Valkey without the password, which is not among its arguments."""
     assert answers(valkey)
     assert not answers(redis_url(here, "guess"))
     assert not answers(valkey.replace(f":{SECRETS['VALKEY_PASSWORD']}@", ""))
@@ -224,13 +224,13 @@ def test_valkey_asks_for_the_password(here: Here, valkey: str) -> None:
 
 @pytest.mark.usefixtures("fleet")
 def test_migration_may_run_again(here: Here) -> None:
-    """A second `up` of the same version migrates again, which changes nothing."""
+    """Another ``up`` of the same version migrates again, which changes nothing."""
     assert "already" in migrated(here)
 
 
 @pytest.mark.usefixtures("fleet")
 def test_gateway_answers_and_drives_a_turn(here: Here) -> None:
-    """A turn posted to the gateway's service is driven by the coordinator's and the tools'."""
+    """A turn posted to the gateway service is driven by the services of coordinator and tools."""
     gateway = f"http://127.0.0.1:{here.ports['8700']}"
     assert httpx2.get(f"{gateway}/healthz", trust_env=False).status_code == 200
     asked = CONVERSATIONS[0]
@@ -243,9 +243,9 @@ def test_gateway_answers_and_drives_a_turn(here: Here) -> None:
 
 @pytest.mark.usefixtures("fleet")
 def test_gateway_serves_neighbours_with_a_key_alone(here: Here) -> None:
-    """Keyless use is for the container itself: what comes by another address, as a published port does, needs a key.
+    """Requests from outside of its container, such as those through a published port, need a key.
 
-    One is made by a command in the gateway's container.
+    A command in the gateway's container makes one.
     """
     port = here.ports["8700"]
     create = [*HARNESS, "keys", "create", "--tenant", "acme", "--name", "billing"]
@@ -264,7 +264,7 @@ def test_gateway_serves_neighbours_with_a_key_alone(here: Here) -> None:
 
 @pytest.mark.usefixtures("fleet")
 def test_flower_sees_both_workers_and_no_password(here: Here) -> None:
-    """Flower asks for the password of the file, lists the workers, and gives no other password away."""
+    """Flower asks for the file's password, lists the workers, and shows no other password."""
     url = f"http://127.0.0.1:{here.ports['5555']}"
     assert httpx2.get(f"{url}/api/workers", trust_env=False).status_code == 401
     user, _, password = SECRETS["HARNESS_FLOWER_AUTH"].partition(":")

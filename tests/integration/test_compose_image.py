@@ -1,4 +1,4 @@
-"""The image's build, run outside a container: its stages' own commands, in directories of their own."""
+"""The image's build, run outside of a container: the commands of its stages, in directories of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(2 * BUILD_TIMEOUT_S)]
 
 
 def run(command: str, directory: Path, venv: Path) -> str:
-    """What a shell command prints, with the programs of ``venv``."""
+    """The output of a shell command that can use the programs of ``venv``."""
     env = {**os.environ, "PATH": f"{venv / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(venv)}
     ran = subprocess.run(
         ["sh", "-c", command],
@@ -45,7 +45,7 @@ def copy(rest: str, to: Path) -> None:
 
 
 def test_image_stages_make_a_program_that_runs(tmp_path: Path) -> None:
-    """The wheels build from what is copied, install without a registry, and hold every file the program needs."""
+    """The wheels are built from what is copied, install without a registry, and contain every file needed."""
     source, wheels, venv = tmp_path / "src", tmp_path / "wheels", tmp_path / "venv"
     source.mkdir()
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=120)

@@ -13,7 +13,7 @@ EVERYBODY: Final = 3
 
 
 def test_shop_is_made_once_by_many_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that open the shop at the same moment, for the first time, all find it whole."""
+    """Processes that open a new shop at the same moment all find it complete."""
     monkeypatch.setenv("HARNESS_HOME", str(tmp_path))
     code = "from harness_worker.demo import shop; print(len(shop.search_products('kettle')))"
     started = [

@@ -1,4 +1,4 @@
-"""``harness doctor`` on a real stack, and on parts that are missing or set up wrongly."""
+"""``harness doctor`` on a real stack, and on parts that are missing or configured wrongly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("doctor")
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
-    """One stack for all of them."""
+    """One stack for the whole module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         with open_stack(home=tmp_path_factory.mktemp("doctor"), app=APP, tools=1) as info:
@@ -42,7 +42,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
 
 
 def examined(stack: StackInfo, code: int, **env: str) -> Checks:
-    """The doctor's findings by name."""
+    """The doctor's findings, by name."""
     ran = run_here("doctor", "--home", str(stack.home), "--json", env=env)
     assert ran.returncode == code, ran.stdout + ran.stderr
     document = json.loads(ran.stdout)
@@ -56,7 +56,7 @@ def examined(stack: StackInfo, code: int, **env: str) -> Checks:
 
 @contextmanager
 def tool_worker(stack: StackInfo, *options: str) -> Generator[None]:
-    """A tool worker of the stack, once it consumes."""
+    """A tool worker of the stack, once it takes messages."""
     ready = stack.home / "ready"
     command = [*HARNESS, "worker", "--role", "tools", "--app", APP, "--concurrency", "1", "--ready-file", str(ready)]
     log = stack.home / "worker.log"
@@ -72,12 +72,12 @@ def tool_worker(stack: StackInfo, *options: str) -> Generator[None]:
 
 
 def states(checks: Checks, name: str) -> list[str]:
-    """How the checks of one name came out."""
+    """The results of the checks with one name."""
     return [check["state"] for check in checks[name]]
 
 
 def test_doctor_finds_a_running_stack_well(stack: StackInfo) -> None:
-    """Everything is looked at, nothing is wrong, every line fits 80 columns and none holds an escape code."""
+    """Every part is checked and nothing is wrong; lines fit 80 columns and have no escape codes."""
     ran = run_here("doctor", "--home", str(stack.home), env={"COLUMNS": "80"})
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = ran.stdout.splitlines()
@@ -91,7 +91,7 @@ def test_doctor_finds_a_running_stack_well(stack: StackInfo) -> None:
 
 
 def test_doctor_names_misspelt_settings(stack: StackInfo) -> None:
-    """A variable that means nothing is a warning with the one that was meant; it alone makes nothing wrong."""
+    """An unknown variable is a warning that suggests the right name, and is no failure by itself."""
     checks = examined(stack, 0, HARNESS_LEASE_TTLS="3")
     assert states(checks, "settings") == ["warning"]
     assert "HARNESS_LEASE_TTL_S" in checks["settings"][0]["mend"]
@@ -102,7 +102,7 @@ def test_doctor_names_misspelt_settings(stack: StackInfo) -> None:
     [("TENANT_RATE", "zzz"), ("TENANT_DOLLARS", "abc"), ("DEV_KEYLESS", "maybe"), ("TENANT_QUEUE", "0")],
 )
 def test_doctor_names_settings_that_only_the_gateway_refuses(stack: StackInfo, name: str, value: str) -> None:
-    """In the gateway's own words: one would not start in this environment."""
+    """The gateway's own message is shown: it would not start in this environment."""
     checks = examined(stack, 1, **{f"HARNESS_{name}": value})
     assert states(checks, "settings") == ["wrong"]
     assert f"HARNESS_{name}=" in checks["settings"][0]["said"]
@@ -111,7 +111,7 @@ def test_doctor_names_settings_that_only_the_gateway_refuses(stack: StackInfo, n
 
 
 def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_server: PostgresServer) -> None:
-    """A database that answers and was never migrated is wrong, and the command that mends it is named."""
+    """A database that was never migrated is wrong, and the command for that is named."""
     url = postgres_server.create_database()
     checks = examined(stack, 1, HARNESS_DATABASE_URL=url)
     assert "Postgres" in checks["database"][0]["said"]
@@ -122,7 +122,7 @@ def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_serve
 
 
 def test_doctor_reads_a_database_that_somebody_else_writes(stack: StackInfo) -> None:
-    """A transaction that stands still is told, for turns wait for it too; it does not hold up the look."""
+    """An idle write transaction is reported, because turns wait for it too; it does not block the doctor."""
     writer = sqlite3.connect(stack.database_url.removeprefix("sqlite:///"), isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     began_at = time.monotonic()
@@ -137,7 +137,7 @@ def test_doctor_reads_a_database_that_somebody_else_writes(stack: StackInfo) -> 
 
 
 def test_doctor_finds_a_postgres_that_takes_no_writes(stack: StackInfo, postgres_server: PostgresServer) -> None:
-    """A replica, or one that was made read-only, is wrong."""
+    """A replica or read-only server is wrong."""
     url = postgres_server.create_database()
     upgrade(url)
     checks = examined(stack, 1, HARNESS_DATABASE_URL=f"{url}?options=-c%20default_transaction_read_only%3Don")
@@ -150,7 +150,7 @@ def test_doctor_finds_a_postgres_that_takes_no_writes(stack: StackInfo, postgres
 def test_doctor_tells_what_mends_a_service_that_answers_with_no(
     stack: StackInfo, postgres_server: PostgresServer
 ) -> None:
-    """To start it would not: it is there, and says what is wrong."""
+    """A service that answers with an error is running, so the advice is not to start it."""
     url = postgres_server.create_database()
     name = f"limited{time.monotonic_ns()}"
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
@@ -171,7 +171,7 @@ def test_doctor_tells_what_mends_a_service_that_answers_with_no(
 
 
 def test_doctor_finds_a_database_of_a_newer_version(stack: StackInfo, tmp_path: Path) -> None:
-    """Turns go on, so that is no more than a warning; `harness migrate` would refuse, and is not told of."""
+    """Turns still run, so it is a warning; ``harness migrate`` is not suggested, since it would refuse."""
     own = stack.database_url.removeprefix("sqlite:///")
     copied = tmp_path / "newer.db"
     with closing(sqlite3.connect(own)) as source, closing(sqlite3.connect(copied)) as connection, connection:
@@ -184,7 +184,7 @@ def test_doctor_finds_a_database_of_a_newer_version(stack: StackInfo, tmp_path: 
 
 
 def test_doctor_finds_a_redis_that_forgets_and_no_workers(stack: StackInfo) -> None:
-    """A Redis that evicts is wrong, one without append-only file is told; workers are looked for behind that Redis."""
+    """A Redis that evicts keys is wrong, and one without append-only file is noted; its workers are looked for."""
     with valkey_service() as url:
         client: Any = redis.Redis(port=urlsplit(url).port or 0)
         client.config_set("maxmemory-policy", "allkeys-lru")
@@ -208,7 +208,7 @@ def test_doctor_finds_a_redis_that_forgets_and_no_workers(stack: StackInfo) -> N
     ids=["full", "replica", "no replicas"],
 )
 def test_doctor_finds_a_redis_that_takes_no_writes(stack: StackInfo, command: tuple[str, ...], said: str) -> None:
-    """It is wrong, with a mend, and so is that the workers cannot be asked; the rest is looked at all the same."""
+    """It is wrong, with advice, and the workers cannot be asked; everything else is still checked."""
     with valkey_service() as url:
         client: Any = redis.Redis(port=urlsplit(url).port or 0)
         client.execute_command(*command)
@@ -222,7 +222,7 @@ def test_doctor_finds_a_redis_that_takes_no_writes(stack: StackInfo, command: tu
 
 
 def test_drain_that_nobody_answers_drains_nobody(stack: StackInfo) -> None:
-    """Workers that are too busy to answer in time go on afterwards."""
+    """Workers that are too busy to answer in time keep working."""
     workers = [process for process in stack.processes if process.role in set(Role)]
     stopped = [psutil.Process(worker.pid) for worker in workers]
     for process in stopped:
@@ -238,7 +238,7 @@ def test_drain_that_nobody_answers_drains_nobody(stack: StackInfo) -> None:
 
 
 def test_doctor_finds_a_tool_whose_queue_nobody_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that has the tool and takes another queue does not serve it; the queue is named."""
+    """A worker that has the tool but takes other queues does not serve it; the queue is named."""
     monkeypatch.chdir(ROOT)
     with open_stack(home=tmp_path, app=APP, tools=0) as info, tool_worker(info, "--queues", "gpu"):
         checks = examined(info, 1)
@@ -248,7 +248,7 @@ def test_doctor_finds_a_tool_whose_queue_nobody_takes(tmp_path: Path, monkeypatc
 
 
 def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:
-    """Nothing reachable is exit code 3; each part says so, and no password is shown."""
+    """If nothing can be reached the exit code is 3; each part is reported, without passwords."""
     checks = examined(
         stack,
         3,
@@ -266,7 +266,7 @@ def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:
 
 @pytest.mark.acceptance
 def test_doctor_waits_some_seconds_for_what_keeps_silent(stack: StackInfo) -> None:
-    """A gateway and an artifact store that accept and say nothing are told as that, soon, and the rest is looked at."""
+    """A gateway or artifact store that accepts connections but never answers is reported, and the rest is checked."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         store = {"HARNESS_ARTIFACT_URL": "s3://bucket/x", "AWS_ENDPOINT_URL": url}
@@ -278,7 +278,7 @@ def test_doctor_waits_some_seconds_for_what_keeps_silent(stack: StackInfo) -> No
 
 
 def test_doctor_with_nothing_named_says_how_to_start() -> None:
-    """Without a stack and without URLs there is nothing to look at."""
+    """Without a stack and without URLs there is nothing to check."""
     ran = run_here("doctor", "--home", "/nonexistent")
     assert (ran.returncode, ran.stdout) == (3, "")
     assert "harness up --app" in ran.stderr

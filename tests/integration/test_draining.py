@@ -1,4 +1,4 @@
-"""Asking workers to drain, on a real broker, with a hand that answers for one."""
+"""Asking workers to drain, on a real broker, with a stand-in that answers for one worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "tools@here"
 
 
 class Answers:
-    """A worker's answers to one command after the other: whether it drains, or ``None``, which is silence."""
+    """A worker's answers to successive commands: whether it drains, or ``None`` for silence."""
 
     def __init__(self, *answers: bool | None) -> None:
         self.left = list(answers)
@@ -63,12 +63,12 @@ class Answers:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the worker here answers is heard, though the machine is busy."""
+    """Makes the wait for answers long enough for a busy machine."""
     monkeypatch.setattr(command, "ANSWER_S", 2.5)
 
 
 def test_worker_that_is_late_with_an_answer_is_not_gone(valkey_url: str) -> None:
-    """A busy one may miss a round or two; a deployment must not go on while a write runs there."""
+    """A busy worker may miss a round or two; a deployment must not continue while it runs a write."""
     worker = Answers(False, True, None, None, True, None, None, None)
     settings = _settings(valkey_url)
     with worker.given(settings):
@@ -78,7 +78,7 @@ def test_worker_that_is_late_with_an_answer_is_not_gone(valkey_url: str) -> None
 
 
 def test_worker_that_is_silent_when_the_wait_ends_is_heard_out(valkey_url: str) -> None:
-    """One that went at once is gone, however short the wait is."""
+    """However short the wait is, a worker that left at once counts as gone."""
     worker = Answers(False, True, None, None, None)
     settings = _settings(valkey_url)
     with worker.given(settings):

@@ -29,14 +29,14 @@ CASE = '{"input": "hi"}\n'
 
 @pytest.fixture
 def cases(tmp_path: Path) -> Path:
-    """A good file."""
+    """A valid file of cases."""
     path = tmp_path / "cases.jsonl"
     path.write_text(CASE)
     return path
 
 
 def refused(code: int, *arguments: str) -> str:
-    """What is said of it."""
+    """The message of a command that must be refused."""
     ran = run_here("eval", *arguments, env={"HARNESS_APP": ""})
     assert (ran.returncode, ran.stdout) == (code, ""), ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
@@ -44,7 +44,7 @@ def refused(code: int, *arguments: str) -> str:
 
 
 def test_bad_cases_are_told_before_anything_is_asked(tmp_path: Path) -> None:
-    """Every bad line with its number and what is wrong; the stack is not even looked for."""
+    """Every invalid line is reported with its number and what is wrong, before a stack is looked for."""
     path = tmp_path / "cases.jsonl"
     path.write_text(CASE + '{"inputs": "x"}\n' + CASE + "nope\n")
     told = refused(2, str(path), "--url", AWAY)
@@ -55,7 +55,7 @@ def test_bad_cases_are_told_before_anything_is_asked(tmp_path: Path) -> None:
 
 
 def test_missing_cases_are_wrong_usage(tmp_path: Path) -> None:
-    """A name that leads to nothing, and one of a directory."""
+    """This holds for a file that does not exist and for a directory."""
     assert "nowhere.jsonl: No such file" in refused(2, str(tmp_path / "nowhere.jsonl"), "--url", AWAY)
     assert "Is a directory" in refused(2, str(tmp_path), "--url", AWAY)
 
@@ -79,20 +79,20 @@ def test_missing_cases_are_wrong_usage(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_told(options: list[str], told: str, cases: Path) -> None:
-    """Exit code 2, naming the option; what --out names is left as it is."""
+    """The exit code is 2 and the option is named; the file of ``--out`` stays as it is."""
     given = [option.replace("CASES", str(cases)) for option in options]
     assert told in refused(2, str(cases), "--url", AWAY, *given)
     assert cases.read_text() == CASE
 
 
 def test_stack_that_does_not_answer_is_3(cases: Path, tmp_path: Path) -> None:
-    """Whether it was named or looked for; it says how to start one."""
+    """Whether the stack was named or looked for, the message says how to start one."""
     assert "harness up --app" in refused(3, str(cases), "--url", AWAY)
     assert "harness up --app" in refused(3, str(cases), "--home", str(tmp_path / "home"))
 
 
 def test_ctrl_c_waits_for_no_gateway_that_hangs(cases: Path) -> None:
-    """130 at once, long before a request in flight is given up; it says how to go on."""
+    """The command exits at once with 130, during a request that hangs, and says how to continue."""
     asked, over = threading.Event(), threading.Event()
 
     class Hanging(BaseHTTPRequestHandler):
@@ -123,7 +123,7 @@ def test_ctrl_c_waits_for_no_gateway_that_hangs(cases: Path) -> None:
 
 
 def test_page_prints_what_it_says(tmp_path: Path) -> None:
-    """The example of the page, as it is written; turns and times are others."""
+    """The page's example prints what the page shows, except for turns and times."""
     blocks = BLOCK.findall(PAGE)
     files = zip(
         ("clerk.py", "clerk.jsonl", "cases.jsonl", "checks.py"),
@@ -145,9 +145,9 @@ def test_page_prints_what_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.acceptance
 def test_eval_starts_a_stack_for_itself(tmp_path: Path) -> None:
-    """With --app alone, which has one agent; killed with its stack, it goes on from what the next one knows.
+    """``--app`` alone starts a stack; if it is killed with its stack, the next run continues from what was stored.
 
-    A gateway that takes one turn at a time has the other cells wait.
+    A gateway that accepts one turn at a time makes the other cells wait.
     """
     cases = ('{"input": "hi", "expect": {"contains": "pong", "calls": "ping"}}\n') * 3
     (tmp_path / "cases.jsonl").write_text(cases)

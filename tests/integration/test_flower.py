@@ -1,4 +1,4 @@
-"""Flower beside a running stack: what it shows, what it keeps to itself, and that it is looked after."""
+"""Flower beside a running stack: what it shows, what it does not show, and that it is restarted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.xdist_group("flower")  # one stack for all of them
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
-    """The shop's stack with Flower; each test leaves it healthy."""
+    """The shop's stack with Flower; each test must leave it healthy."""
     home = tmp_path_factory.mktemp("flower") / "home"
     with harness_up(home, "--app", SHOP, "--flower", "--flower-port", "0") as up:
         yield up.info()
@@ -47,7 +47,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
 
 @pytest.fixture
 def turn(stack: StackInfo) -> Mapping[str, Any]:
-    """A finished turn with reads and writes; one a test, for Flower forgets them when it is started again."""
+    """An ended turn with reads and writes, a new one for each test, because a restarted Flower forgets turns."""
     body = {"agent": "support", "input": QUESTION.question, "metadata": {"script": QUESTION.script}}
     posted = httpx2.post(
         f"{stack.gateway_url}/v1/turns", json=body, headers={"Prefer": "wait=30"}, timeout=40, trust_env=False
@@ -58,15 +58,15 @@ def turn(stack: StackInfo) -> Mapping[str, Any]:
 
 
 def flower(stack: StackInfo, path: str) -> httpx2.Response:
-    """Flower's answer, asked with the address that the stack gives."""
+    """Flower's answer to a request at the address that the stack reports."""
     assert stack.flower_url is not None
     return httpx2.get(f"{stack.flower_url}{path}", timeout=20, trust_env=False)
 
 
 def tasks_of(stack: StackInfo, turn: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tasks that Flower shows of a turn, as soon as it has heard of all its calls.
+    """The tasks that Flower shows for a turn, once it has seen all of its calls.
 
-    A message may be sent again while it waits in the queue, so a call may be seen twice.
+    A message that waits in the queue may be sent again, so a call may be seen twice.
     """
 
     def seen() -> list[dict[str, Any]] | None:
@@ -83,7 +83,7 @@ def said(task: Mapping[str, Any]) -> str:
 
 
 def test_flower_lists_both_workers_at_once(stack: StackInfo) -> None:
-    """As soon as the stack is ready, Flower's list has its coordinator and its tool worker with their queues."""
+    """As soon as the stack is ready, the list has its coordinator and its tool worker with their queues."""
     workers = flower(stack, "/api/workers").json()
     queues = {name: {queue["name"] for queue in said["active_queues"]} for name, said in workers.items()}
     host = socket.gethostname()
@@ -94,7 +94,7 @@ def test_flower_lists_both_workers_at_once(stack: StackInfo) -> None:
 
 
 def test_flower_tells_how_long_the_queues_are(stack: StackInfo) -> None:
-    """Its page of the broker and the same in JSON list each queue with what waits in it."""
+    """The broker's page and its JSON list each queue with the number of waiting messages."""
     told = flower(stack, "/api/queues/length").json()["active_queues"]
     assert {queue["name"] for queue in told} == {"turns.interactive", "turns.batch", "tools"}
     assert all(isinstance(queue["messages"], int) for queue in told)
@@ -104,7 +104,7 @@ def test_flower_tells_how_long_the_queues_are(stack: StackInfo) -> None:
 
 
 def test_flower_shows_a_turns_tasks_by_name_with_its_id(stack: StackInfo, turn: Mapping[str, Any]) -> None:
-    """Each wake-up and each call is found by the turn's id, and a call also by its own."""
+    """Every wake-up and call can be found by the turn's id, and a call also by its own id."""
     tasks = tasks_of(stack, turn)
     assert {task["name"] for task in tasks} == {"turn.advance", *(f"tool.{call['tool']}" for call in turn["calls"])}
     assert all(turn["id"] in task["args"] for task in tasks if task["name"] == "turn.advance")
@@ -115,7 +115,7 @@ def test_flower_shows_a_turns_tasks_by_name_with_its_id(stack: StackInfo, turn: 
 
 
 def test_flower_pages_name_turn_and_call(stack: StackInfo, turn: Mapping[str, Any]) -> None:
-    """The table of tasks says whose each is: the turn, and of a tool's task the call and its attempt."""
+    """The table of tasks shows each task's turn, and a call's id and attempt."""
     tasks_of(stack, turn)
     query = {"draw": 1, "start": 0, "length": 100, "search[value]": "", "order[0][column]": 0, "order[0][dir]": "asc"}
     columns = {"columns[0][data]": "name"}
@@ -128,7 +128,7 @@ def test_flower_pages_name_turn_and_call(stack: StackInfo, turn: Mapping[str, An
 
 
 def test_flower_shows_neither_arguments_nor_texts(stack: StackInfo, turn: Mapping[str, Any]) -> None:
-    """Nothing a user, a model or a tool said is in any of it."""
+    """Nothing that a user, a model or a tool said appears anywhere."""
     tasks_of(stack, turn)
     pages = "".join(flower(stack, path).text for path in ("/api/tasks", "/api/workers", "/metrics", "/tasks"))
     values = [str(value) for call in turn["calls"] for value in call["arguments"].values() if len(str(value)) > 6]
@@ -138,7 +138,7 @@ def test_flower_shows_neither_arguments_nor_texts(stack: StackInfo, turn: Mappin
 
 
 def test_flower_does_not_show_what_a_producer_tells_of_its_messages(stack: StackInfo) -> None:
-    """With ``task_send_sent_event`` a producer tells everybody its arguments, a user's text too."""
+    """With ``task_send_sent_event`` a producer publishes its messages' arguments, which hold a user's text."""
     with Celery(broker=stack.redis_url, set_as_current=False) as producer:
         producer.conf.task_send_sent_event = True
         kwargs = {"agent": "support", "input": "my card is 4111"}
@@ -158,7 +158,7 @@ def _told(stack: StackInfo, task_id: str) -> dict[str, str] | None:
 
 
 def test_flower_asks_for_its_password(stack: StackInfo) -> None:
-    """Without the password, or with another, nothing is shown."""
+    """Without the password, or with another one, nothing is shown."""
     parts = urlsplit(str(stack.flower_url))
     bare = f"http://{parts.hostname}:{parts.port}"
     for path in ("/", "/api/workers", "/api/tasks", "/tasks"):
@@ -170,14 +170,14 @@ def test_flower_asks_for_its_password(stack: StackInfo) -> None:
 
 @pytest.mark.parametrize("path", ["/api/worker/shutdown/{worker}", "/api/task/send-task/turn.advance"])
 def test_flower_changes_nothing(stack: StackInfo, path: str) -> None:
-    """Workers are not ended and tasks are not sent from it."""
+    """Flower cannot stop workers or send tasks."""
     worker = next(iter(flower(stack, "/api/workers").json()))
     url = f"{stack.flower_url}{path.format(worker=worker)}"
     assert httpx2.post(url, json={"args": []}, trust_env=False).status_code == 403
 
 
 def test_flower_password_is_in_no_command_line(stack: StackInfo) -> None:
-    """A list of processes tells nobody the password."""
+    """The password does not appear in a list of processes."""
     password = urlsplit(str(stack.flower_url)).password or ""
     processes = psutil.Process(stack.pid).children(recursive=True)
     assert password
@@ -185,7 +185,7 @@ def test_flower_password_is_in_no_command_line(stack: StackInfo) -> None:
 
 
 def test_killed_flower_is_started_again(stack: StackInfo) -> None:
-    """It comes back at the same address with the same password."""
+    """It comes back at the same address, with the same password."""
     killed = role_pid(stack.home, "flower")
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: role_pid(stack.home, "flower") not in (0, killed), "flower to come back", 60)
@@ -194,7 +194,7 @@ def test_killed_flower_is_started_again(stack: StackInfo) -> None:
 
 
 def test_restarted_worker_keeps_its_name(stack: StackInfo) -> None:
-    """A worker that is started again is the same row, not one more."""
+    """A restarted worker is the same row in the list, not another one."""
     killed, names = role_pid(stack.home, "coordinator"), set(_pids(stack))
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: role_pid(stack.home, "coordinator") not in (0, killed), "the worker to come back", 60)
@@ -204,12 +204,12 @@ def test_restarted_worker_keeps_its_name(stack: StackInfo) -> None:
 
 
 def _pids(stack: StackInfo) -> dict[str, int]:
-    """The processes of the workers that Flower lists, by name."""
+    """The pids of the workers that Flower lists, by name."""
     return {name: said["stats"]["pid"] for name, said in flower(stack, "/api/workers?refresh=1").json().items()}
 
 
 def test_stack_tells_where_flower_is(stack: StackInfo) -> None:
-    """Others find it by the home; the screen shows the password only where it was made, and says who the user is."""
+    """Commands find it by the home; the password is shown only by the ``up`` that made it."""
     found = running_stack(stack.home)
     assert found is not None
     assert found.flower_url == stack.flower_url
@@ -220,7 +220,7 @@ def test_stack_tells_where_flower_is(stack: StackInfo) -> None:
 
 @pytest.mark.parametrize("value", ["hidden", ":hidden", "user:", "user:hiddén"])
 def test_wrong_credentials_are_refused_without_repeating_them(tmp_path: Path, value: str) -> None:
-    """A password that cannot be used is wrong usage; the message names the variable and not the value."""
+    """A password that cannot be used is wrong usage; the message names the variable, not the value."""
     refused = run_here("flower", "--port", "0", "--home", str(tmp_path), env={"HARNESS_FLOWER_AUTH": value})
     assert refused.returncode == 2
     assert "HARNESS_FLOWER_AUTH" in refused.stderr
@@ -229,7 +229,7 @@ def test_wrong_credentials_are_refused_without_repeating_them(tmp_path: Path, va
 
 
 def test_given_credentials_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable's password is the one that is asked for, and the settings do not show it."""
+    """The variable's password is used, and the settings do not show it."""
     monkeypatch.setenv("HARNESS_FLOWER_AUTH", "ops:a:b/c")
     settings: Settings = load_settings()
     access = given_access(settings)
@@ -240,7 +240,7 @@ def test_given_credentials_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_flower_without_password_is_refused(tmp_path: Path) -> None:
-    """It is never served open."""
+    """Flower is never served without a password."""
     refused = run_here("flower", "--port", "0", "--home", str(tmp_path))
     assert refused.returncode == 2
     assert "HARNESS_FLOWER_AUTH is not set" in refused.stderr

@@ -27,7 +27,7 @@ def _body(asked: Conversation) -> dict[str, object]:
 
 
 def test_flower_page_shows_each_turn_and_call(tmp_path: Path) -> None:
-    """A person with the address that the stack gives sees each task with its turn, its call and its attempt."""
+    """Someone who opens the address that the stack gives sees each task with its turn, call and attempt."""
     picture = Path(os.environ.get(IMAGES_VARIABLE, tmp_path)).absolute() / "flower.png"
     with (
         harness_up(tmp_path / "home", "--app", SHOP, "--flower", "--flower-port", "0") as up,

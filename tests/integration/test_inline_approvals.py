@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "approve-calls.md"
 
 
 def script(directory: Path, *calls: dict[str, Any]) -> Path:
-    """A model that asks for refunds once, and is done."""
+    """A script that asks for two refunds at once, and then ends."""
     uses = [{"type": "tool_use", "id": f"u{i}", "name": "refund", "input": given} for i, given in enumerate(calls)]
     lines = [{"step": 0, "content": uses}, {"step": 1, "content": [{"type": "text", "text": "done"}]}]
     file = directory / "refunds.jsonl"
@@ -46,7 +46,7 @@ def harness(tmp_path: Path) -> Generator[AgentHarness]:
 
 
 def contents(turn: TurnResult) -> list[str]:
-    """What the model read."""
+    """The content of each call, as the model reads it."""
     assert turn.status == "completed"
     assert turn.required_actions == ()
     return [call.content for call in turn.calls]
@@ -89,12 +89,12 @@ def _broken(_action: RequiredAction) -> bool:
     ],
 )
 def test_run_turn_asks_its_caller(harness: AgentHarness, approve: Approver, read: list[str]) -> None:
-    """True and other arguments run the call; False, a text and a failure deny it."""
+    """``True`` or other arguments run the call; ``False``, a text or an error denies it."""
     assert contents(harness.run_turn(None, "Refund both.", approve=approve)) == read
 
 
 def test_run_turn_denies_when_nobody_is_there(harness: AgentHarness) -> None:
-    """The default."""
+    """Without a function that answers, every call that needs approval is denied."""
     assert contents(harness.run_turn(None, "Refund both.")) == ["denied: approval: nobody is there to approve"] * 2
 
 
@@ -132,7 +132,7 @@ def _run_page() -> dict[str, Any]:
 def test_how_to_example_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the page's own script."""
+    """The example runs with the script of its page."""
     monkeypatch.chdir(tmp_path)
     (given,), (says,) = _blocks("jsonl"), _blocks("text")
     (tmp_path / "refunds.jsonl").write_text(given)
@@ -141,7 +141,7 @@ def test_how_to_example_prints_what_it_says(
 
 
 def test_how_to_example_decides_by_the_amount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small refund asks nobody, a larger one is made smaller, a large one denied."""
+    """A small refund needs no answer, a larger one is reduced, and a large one is denied."""
     monkeypatch.chdir(tmp_path)
     script(tmp_path, *({"order_id": "1042", "amount_cents": cents} for cents in (5_000, 20_000, 60_000)))
     names = _run_page()

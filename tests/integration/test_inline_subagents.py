@@ -1,4 +1,4 @@
-"""Agents that ask agents, in one process."""
+"""Agents that call other agents, in one process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Said = str | Sequence[tuple[str, dict[str, Any]]]
 
 
 class Team:
-    """A lead who may ask a helper and an expert, a helper who may ask the expert; ``says`` writes their scripts."""
+    """A lead who may ask a helper and an expert, and a helper who may ask the expert; ``says`` writes their scripts."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -73,14 +73,14 @@ HELP = ("helper", {"input": "help me"})
 
 @pytest.fixture
 def team(tmp_path: Path) -> Generator[Team]:
-    """Nobody has said anything yet."""
+    """A team whose scripts are not written yet."""
     team = Team(tmp_path)
     yield team
     team.harness.close()
 
 
 def test_agents_of_one_message_work_at_the_same_time(team: Team) -> None:
-    """Each waits in a tool for the other."""
+    """Each of the two waits in a tool until the other one runs."""
     team.says("lead", [HELP, HELP], "done")
     team.says("helper", [("meet", {})], "helped")
     turn = team.run()
@@ -90,7 +90,7 @@ def test_agents_of_one_message_work_at_the_same_time(team: Team) -> None:
 
 
 def test_agents_ask_others_and_people(team: Team) -> None:
-    """Two levels down somebody is asked, and the answer comes all the way up."""
+    """A question two levels below the first turn is asked, and its answer reaches the agent that waits for it."""
     team.says("lead", [HELP], "done")
     team.says("helper", [("expert", {"input": "who knows?"})], "helped")
     team.says("expert", [("send", {})], "known")
@@ -99,7 +99,7 @@ def test_agents_ask_others_and_people(team: Team) -> None:
 
 
 def test_open_question_of_one_agent_stops_no_other(team: Team) -> None:
-    """The person answers the helper only after the expert, several steps later, has met them."""
+    """The helper's question is answered only once the expert, several steps later, runs a tool."""
     team.meets_person = True
     team.says("lead", [HELP, ("expert", {"input": "who knows?"})], "done")
     team.says("helper", [("send", {})], "helped")
@@ -115,7 +115,7 @@ def test_open_question_of_one_agent_stops_no_other(team: Team) -> None:
 def test_agent_goes_on_after_something_went_wrong(
     team: Team, monkeypatch: pytest.MonkeyPatch, operation: str, error: Exception
 ) -> None:
-    """At the first look at its turn: whoever asked it does not wait for the deadline."""
+    """A failure at the first look at a child turn does not make its parent wait for the deadline."""
     works, left = getattr(SqlTurnStore, operation), [error]
 
     def fails_once(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any operation
@@ -131,7 +131,7 @@ def test_agent_goes_on_after_something_went_wrong(
 
 
 def test_wrong_words_for_an_agent_are_told_to_the_model(team: Team) -> None:
-    """Like those for any tool."""
+    """Wrong arguments for an agent are denied like those for any tool."""
     team.says("lead", [("helper", {"question": "?"}), ("helper", {"input": ""})], "done")
     turn = team.run()
     assert [call.child_turn_id for call in turn.calls] == [None, None]
@@ -140,7 +140,7 @@ def test_wrong_words_for_an_agent_are_told_to_the_model(team: Team) -> None:
 
 
 def test_agent_that_fails_is_a_call_that_failed(team: Team) -> None:
-    """The model is told why, and may ask again."""
+    """The model reads why the agent failed, and may ask it again."""
     team.says("lead", [HELP], "done")
     team.says("helper")
     turn = team.run()
@@ -149,7 +149,7 @@ def test_agent_that_fails_is_a_call_that_failed(team: Team) -> None:
 
 
 def test_agent_has_less_time_than_who_asks(team: Team) -> None:
-    """One that takes too long ends before its parent, who can still say something."""
+    """An agent that takes too long ends before its parent, whose model can still answer."""
     team.says("lead", [HELP], "done")
     team.says("helper", "too late", latency_s=30.0)
     turn = team.run(budget={"timeout_s": 12.0})

@@ -1,4 +1,4 @@
-"""Many turns through one ``AgentHarness``: it keeps nothing of them, and none meets another."""
+"""Many turns through one ``AgentHarness``: it keeps no state of them, and no turn sees another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THREADS = 8
 
 
 def lines_of(number: int) -> list[dict[str, Any]]:
-    """A script of the turn's own words, addresses and tokens."""
+    """A script with words, addresses and tokens that only this turn has."""
     look = {"type": "tool_use", "id": "u", "name": "look", "input": {"word": f"word-{number:03}"}}
     said = {"type": "text", "text": f"It is on https://example.org/word-{number:03}."}
     usage = {"input_tokens": 1_000 + number, "output_tokens": number}
@@ -39,7 +39,7 @@ def lines_of(number: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Generator[AgentHarness]:
-    """One agent that looks something up and cites it, and remembers its users."""
+    """One agent that looks something up and cites it, and that remembers its users."""
     registry = Registry()
 
     @registry.tool(effect=Effect.READ_ONLY)
@@ -56,7 +56,7 @@ def harness(tmp_path: Path) -> Generator[AgentHarness]:
 
 
 def state_of(value: object, seen: set[int] | None = None) -> object:
-    """Everything that an object of ours holds, however deep, as plain values; of others' objects only their type."""
+    """Everything that an object of ours refers to, as plain values; of other objects only the type."""
     seen = set() if seen is None else seen
     if isinstance(value, str | int | float | bool | None):
         return value
@@ -76,7 +76,7 @@ def state_of(value: object, seen: set[int] | None = None) -> object:
 
 
 def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -> None:
-    """No message, call, citation or token of one turn is found in another, and the façade is what it was."""
+    """No message, call, citation or token of a turn appears in another, and the harness object is unchanged."""
     harness.run_turn(None, "warm up", metadata={"script": "s0"})
     before = state_of(harness)
     with ThreadPoolExecutor(THREADS) as pool:
@@ -98,7 +98,7 @@ def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -
 
 
 def test_write_that_outlives_its_time_ends_in_doubt_and_the_turn_goes_on(tmp_path: Path) -> None:
-    """Its thread cannot be ended; its turn must not wait for it."""
+    """Its thread cannot be ended, so the turn continues without waiting for it."""
     registry, ended = Registry(), threading.Event()
 
     @registry.tool(effect=Effect.LOCAL_WRITE, timeout_s=0.5)
@@ -122,7 +122,7 @@ def test_write_that_outlives_its_time_ends_in_doubt_and_the_turn_goes_on(tmp_pat
 
 
 def judged_by(registry: Registry, judge: str, place: Path) -> AgentHarness:
-    """A harness whose one agent says yes, and has that judge."""
+    """A harness whose one agent says yes and has that judge."""
     script = place / "script.jsonl"
     script.write_text(json.dumps({"step": 0, "content": [{"type": "text", "text": "Yes."}]}))
     registry.agent("clerk", model=f"scripted:{script}", judges=[judge])
@@ -130,7 +130,7 @@ def judged_by(registry: Registry, judge: str, place: Path) -> AgentHarness:
 
 
 def test_judge_that_fails_is_asked_again_after_its_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on workers; nobody waits for one that has spoken."""
+    """It is retried as on workers; a judge that has given its score delays nobody."""
     waits: list[float] = []
 
     class HastyClock(SystemClock):
@@ -161,7 +161,7 @@ def test_judge_that_fails_is_asked_again_after_its_pauses(tmp_path: Path, monkey
 
 
 def test_judge_whose_provider_asks_for_a_long_pause_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """It stays due: whoever asks for the scores after the pause asks it again."""
+    """The score stays due, and reading the scores after the pause asks the judge again."""
     registry, asked = Registry(), list[str]()
 
     def busy(turn: TurnResult) -> float:
@@ -202,7 +202,7 @@ def test_judge_whose_provider_asks_for_a_long_pause_keeps_nobody_waiting(tmp_pat
     ],
 )
 def test_option_that_makes_no_sense_is_refused(harness: AgentHarness, options: dict[str, Any], problem: str) -> None:
-    """As over HTTP, before anything is written; the session is not held up by it."""
+    """It is refused as over HTTP, before anything is stored, and the session is not blocked."""
     given: dict[str, Any] = {"session_id": "s", "user_message": "hello", **options}
     with pytest.raises(ConfigError) as raised:
         harness.run_turn(**given)
@@ -211,14 +211,14 @@ def test_option_that_makes_no_sense_is_refused(harness: AgentHarness, options: d
 
 
 def test_what_the_limits_allow_is_taken(harness: AgentHarness) -> None:
-    """All at their largest; empty texts are texts."""
+    """Values at the greatest size are accepted, and empty texts are texts."""
     metadata = {**{f"{n:02}" + "k" * 510: "v" * 512 for n in range(15)}, "script": "s0"}
     turn = harness.run_turn("s" * 255, "", metadata=metadata, skill_context="", parallel=False)
     assert (turn.status, turn.metadata) == ("completed", metadata)
 
 
 def test_harness_that_was_closed_says_so(harness: AgentHarness) -> None:
-    """And may be closed again."""
+    """Using a closed harness is an error, but closing it again is not."""
     turn = harness.run_turn(None, "hello", metadata={"script": "s0"})
     harness.close()
     harness.close()
@@ -228,7 +228,7 @@ def test_harness_that_was_closed_says_so(harness: AgentHarness) -> None:
 
 
 def test_harness_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory for its journal goes, though the journal is to be elsewhere and cannot."""
+    """If the journal cannot be opened elsewhere, the temporary directory made for it is removed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ConfigError, match="cannot make /dev/null/here"):
         AgentHarness(Registry(), Settings(database_url="sqlite:////dev/null/here/harness.db"))
@@ -236,7 +236,7 @@ def test_harness_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch:
 
 
 def test_child_that_a_tool_forks_ends_with_the_body(tmp_path: Path) -> None:
-    """On a thread of the user's own process too: its outcome is not taken for the tool's."""
+    """The same holds for a tool on a thread of the user's process: the child's outcome is not the tool's."""
     registry = Registry()
 
     @registry.tool(effect=Effect.LOCAL_WRITE)
@@ -271,7 +271,7 @@ print(harness.run_turn("s", "hello", metadata={"script": sys.argv[3]}).stop_reas
 
 
 def test_session_goes_on_after_its_process_was_killed(tmp_path: Path) -> None:
-    """The turn that nobody works any more ends when its time is over, and the next one is worked."""
+    """The turn that nobody drives any more ends at its deadline, and then the session's next turn runs."""
     script, database = tmp_path / "script.jsonl", f"sqlite:///{tmp_path / 'journal.db'}"
     content = [{"type": "text", "text": "hi"}]
     lines = [{"script": "slow", "latency_s": 60}, {"script": "quick"}]

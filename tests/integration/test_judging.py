@@ -1,4 +1,4 @@
-"""Judging over the real journal, on both databases: each score is written once, whatever becomes of its judges."""
+"""Judging with the real journal, on both databases: each score is written once, whatever happens to its judges."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from tests.unit.engine_kit import Sent, SetClock, Told, ToldModel, answers
 
 @pytest.fixture
 def world(database_url: str) -> Any:  # noqa: ANN401 - a generator
-    """A journal of each kind."""
+    """A journal on each kind of database."""
     with world_of(database_url) as world:
         yield world
 
 
 @dataclass(slots=True)
 class Bench:
-    """A turn that is over, and who may judge it."""
+    """A turn that has ended, and its judges."""
 
     world: World
     registry: Registry = field(default_factory=Registry)
@@ -96,7 +96,7 @@ class Bench:
 
 
 def bench_with(world: World, fn: Callable[[TurnResult], object], **options: Any) -> Bench:  # noqa: ANN401
-    """A turn that this function judges as ``brief``."""
+    """A turn that has ended, with this function as its judge ``brief``."""
     bench = Bench(world)
     bench.registry.judge("brief", fn, **options)
     bench.over()
@@ -104,7 +104,7 @@ def bench_with(world: World, fn: Callable[[TurnResult], object], **options: Any)
 
 
 def test_function_is_given_the_whole_turn(world: World) -> None:
-    """What the HTTP API tells of it, as attributes, with its history."""
+    """It gets what the HTTP API shows of the turn, as attributes, with the history."""
     seen: list[TurnResult] = []
 
     def look(turn: TurnResult) -> Score:
@@ -122,7 +122,7 @@ def test_function_is_given_the_whole_turn(world: World) -> None:
 
 
 def test_message_that_comes_twice_is_judged_once(world: World) -> None:
-    """The queue may deliver as often as it likes."""
+    """However often the queue delivers the message, the judge is asked once."""
     told: list[str] = []
 
     def tell(turn: TurnResult) -> float:
@@ -138,7 +138,7 @@ def test_message_that_comes_twice_is_judged_once(world: World) -> None:
 def test_judge_that_resumes_after_another_was_let_in_is_not_heard(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stopped for longer than its lease: the other's word stands."""
+    """A judge that was stopped for longer than its lease cannot replace the score that another attempt gave."""
     bench = Bench(world)
 
     def slow(_turn: TurnResult) -> Score:
@@ -154,17 +154,17 @@ def test_judge_that_resumes_after_another_was_let_in_is_not_heard(
 
 
 def lease_over(row: ScoreRow, now: float) -> tuple[ScoreRow, None]:
-    """Whoever judges is taken for dead."""
+    """Let the lease of the attempt under way end."""
     return replace(row, lease_until=now - 1), None
 
 
 def due_now(row: ScoreRow, now: float) -> tuple[ScoreRow, None]:
-    """Whoever judges is taken for dead, and somebody must look."""
+    """Let the lease of the attempt under way end, and make the score due."""
     return replace(row, lease_until=now - 1, due_at=now - 1), None
 
 
 def test_judge_that_died_is_asked_again_and_writes_one_score(world: World) -> None:
-    """Its process was killed between its claim and its word; the reconciler finds the row."""
+    """If its process is killed between claim and score, the reconciler finds that the score is due."""
     told: list[str] = []
     bench = bench_with(world, lambda turn: told.append(turn.id) or 1.0)
     assert bench.scores.change(bench.turn_id, "brief", partial(begin_judging, judge_s=30.0)) == 1
@@ -182,7 +182,7 @@ def test_judge_that_died_is_asked_again_and_writes_one_score(world: World) -> No
 
 
 def test_worker_without_judges_does_not_look(world: World) -> None:
-    """Nor does one look for judges that only others serve."""
+    """A worker does not look for scores of judges that only other workers serve, either."""
     bench = bench_with(world, lambda _: 1.0)
     bench.scores.change(bench.turn_id, "brief", due_now)
     sent = Sent()
@@ -199,7 +199,7 @@ def leaves(_turn: TurnResult) -> float:
 
 
 def is_cancelled(_turn: TurnResult) -> float:
-    """A judge that raises what is no ``Exception``."""
+    """A judge that raises something that is no ``Exception``."""
     raise CancelledError("gone")
 
 
@@ -209,24 +209,24 @@ def fails(_turn: TurnResult) -> float:
 
 
 class UnsayableError(Exception):
-    """An exception whose text cannot be had."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise SystemExit(4)
 
 
 def is_unsayable(_turn: TurnResult) -> float:
-    """A judge whose exception cannot say what it is."""
+    """A judge that raises an exception whose text cannot be read."""
     raise UnsayableError
 
 
 def tells_a_path(_turn: TurnResult) -> float:
-    """A judge whose exception names a file."""
+    """A judge that raises an exception whose text names a file."""
     raise OSError(2, "No such file", "/home/ann/secret.txt")
 
 
 def praises(_turn: TurnResult) -> str:
-    """A judge whose word is no score."""
+    """A judge that returns something that is no score."""
     return "good"
 
 
@@ -244,7 +244,7 @@ def praises(_turn: TurnResult) -> str:
 def test_judge_that_keeps_failing_leaves_its_error(
     world: World, fn: Callable[[TurnResult], object], error: str
 ) -> None:
-    """It is asked three times; then nobody looks again."""
+    """It is asked three times; then its error is stored and nobody asks again."""
     bench = bench_with(world, fn)
     rows = [bench.judge() for _ in range(4)]
     assert [(row.attempt, row.error) for row in rows] == [(1, None), (2, None), (3, error), (3, error)]
@@ -254,7 +254,7 @@ def test_judge_that_keeps_failing_leaves_its_error(
 
 
 def test_judge_that_does_not_return_is_left_alone(world: World) -> None:
-    """Its time ends; what it says later is dropped."""
+    """Its attempt ends with its time, and what it returns later is dropped."""
     free = threading.Event()
     bench = bench_with(world, lambda _: float(free.wait(60)), timeout_s=0.1)
     for _ in range(3):
@@ -268,7 +268,7 @@ def test_judge_that_does_not_return_is_left_alone(world: World) -> None:
 def test_judge_that_never_returns_takes_no_more_than_some_threads(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its later turns are not judged here until it does, and stay due for as long as the judge may take."""
+    """This process does not start it for later turns until it returns; their scores stay due meanwhile."""
     free, begun = threading.Event(), list[str]()
 
     def hang(turn: TurnResult) -> float:
@@ -294,7 +294,7 @@ def test_judge_that_never_returns_takes_no_more_than_some_threads(
 
 
 def test_timeout_of_a_judges_own_is_told_as_it_is() -> None:
-    """Not as if its time were over."""
+    """A ``TimeoutError`` that the judge raises is not reported as if its own time had ended."""
 
     def slow_service() -> None:
         raise TimeoutError("the service")
@@ -304,7 +304,7 @@ def test_timeout_of_a_judges_own_is_told_as_it_is() -> None:
 
 
 def test_model_judges_by_criterion_question_evidence_and_answer(world: World) -> None:
-    """It is sent no tools and nothing that failed; its JSON is the score."""
+    """The model gets no tools, and nothing of failed calls; the JSON of its reply is the score."""
     bench = Bench(world)
     bench.registry.judge("faithfulness", model="judge-model", timeout_s=7.0)
     bench.over(metadata={"script": "s"})
@@ -322,7 +322,7 @@ def test_model_judges_by_criterion_question_evidence_and_answer(world: World) ->
 
 
 def bench_where(world: World, *said: Told) -> Bench:
-    """A turn that a model judges as ``relevance``, which says this."""
+    """A turn that has ended, with a model as its judge ``relevance``, which replies this."""
     bench = Bench(world)
     bench.registry.judge("relevance", model="m")
     bench.over()
@@ -332,7 +332,7 @@ def bench_where(world: World, *said: Told) -> Bench:
 
 @pytest.mark.parametrize("reply", [ModelError("refused"), answers("very good")])
 def test_model_that_fails_is_asked_again(world: World, reply: ModelReply | BaseException) -> None:
-    """A provider's fault, or a reply that is no score."""
+    """A provider's error, or a reply that is no score, costs one attempt."""
     bench = bench_where(world, reply, answers('{"score": 1}'))
     assert bench.judge("relevance").at is None
     assert bench.judge("relevance").score == 1.0
@@ -340,7 +340,7 @@ def test_model_that_fails_is_asked_again(world: World, reply: ModelReply | BaseE
 
 @pytest.mark.parametrize("wish_s", [None, 1.0, 9.0])
 def test_model_that_fails_in_passing_is_asked_again_within_the_judges_time(world: World, wish_s: float | None) -> None:
-    """As a turn's model is: a rate limit of seconds costs no attempt, and no more time than the judge has."""
+    """A short rate limit costs no attempt, and no more than the judge's time, as for a turn's model."""
     busy = TransientError("busy", retry_after_s=wish_s)
     bench = bench_where(world, busy, answers('{"score": 1}'))
     began_s = bench.clock.now_s
@@ -352,7 +352,7 @@ def test_model_that_fails_in_passing_is_asked_again_within_the_judges_time(world
 
 
 def test_model_that_keeps_failing_in_passing_is_asked_again_later(world: World) -> None:
-    """Five tries are an attempt, as far as the judge's time goes."""
+    """Five tries, as far as the judge's time allows, are one attempt."""
     bench = bench_where(world, *[TransientError("busy")] * 5, answers('{"score": 1}'))
     began_s = bench.clock.now_s
     assert bench.judge("relevance").at is None
@@ -363,7 +363,7 @@ def test_model_that_keeps_failing_in_passing_is_asked_again_later(world: World) 
 
 
 def test_model_that_is_silent_has_no_more_than_the_judges_time(world: World) -> None:
-    """What a try has used up, the next one has not."""
+    """The time that a try has used is missing for the next one."""
     bench = bench_where(world)
 
     def silent() -> ModelReply:
@@ -376,7 +376,7 @@ def test_model_that_is_silent_has_no_more_than_the_judges_time(world: World) -> 
 
 
 def test_provider_that_asks_for_a_longer_pause_than_a_judge_has_is_left_alone(world: World) -> None:
-    """Nobody waits for it: the score is due once the pause is over."""
+    """Nobody waits for it: the score is due again after the pause."""
     bench = bench_where(world, TransientError("busy", retry_after_s=60.0))
     began_s = bench.clock.now_s
     row = bench.judge("relevance")
@@ -385,7 +385,7 @@ def test_provider_that_asks_for_a_longer_pause_than_a_judge_has_is_left_alone(wo
 
 
 def test_models_reply_that_comes_after_the_journal_went_is_found_missing(world: World) -> None:
-    """A database that does not answer at the end costs an attempt, not the score."""
+    """If the database does not answer when the score is stored, that attempt is lost, but not the score."""
     bench = bench_with(world, lambda _: 1.0)
 
     class Gone(SqlScores):

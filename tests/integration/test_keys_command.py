@@ -25,7 +25,7 @@ DAY_S: Final = 86_400
 
 
 def keys(url: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """What ``harness keys …`` prints."""
+    """The output of ``harness keys …``."""
     ran = run_here("keys", *arguments, env={"HARNESS_DATABASE_URL": url, "COLUMNS": "80"})
     assert ran.returncode == code, ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
@@ -33,7 +33,7 @@ def keys(url: str, *arguments: str, code: int = 0) -> subprocess.CompletedProces
 
 
 def created(url: str, ending: str) -> subprocess.CompletedProcess[str]:
-    """What becomes of a new key whose output ends so, as a shell writes it."""
+    """The result of ``keys create`` if its output ends this way, as a shell writes it."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     line = f"set -o pipefail; {shlex.join(HARNESS)} keys create --tenant acme --name x {ending}"
     return subprocess.run(
@@ -48,12 +48,12 @@ def created(url: str, ending: str) -> subprocess.CompletedProcess[str]:
 
 
 def document(url: str, *arguments: str) -> dict[str, Any]:
-    """What it prints with ``--json``."""
+    """The output with ``--json``."""
     return json.loads(keys(url, *arguments, "--json").stdout)
 
 
 def kept(url: str) -> list[Any]:
-    """The rows of the table."""
+    """The rows of the table of keys."""
     engine = create_engine(sync_url(url))
     with engine.connect() as connection:
         found: list[Any] = list(connection.execute(select(api_keys)))
@@ -62,7 +62,7 @@ def kept(url: str) -> list[Any]:
 
 
 def test_create_prints_the_key_alone_and_keeps_its_digest(database_url: str) -> None:
-    """Words go to stderr, for `KEY=$(…)`; two keys are never equal."""
+    """All other words go to stderr, so that ``KEY=$(…)`` works; keys are never equal."""
     made = [
         keys(database_url, "create", "--tenant", "acme", "--name", f"n{days}", *days) for days in ([], ["--days=2"])
     ]
@@ -85,7 +85,7 @@ def test_create_prints_the_key_alone_and_keeps_its_digest(database_url: str) -> 
 @pytest.mark.parametrize("ending", [">/dev/full", "| :"])
 @pytest.mark.parametrize("form", ["", "--json"])
 def test_key_that_cannot_be_written_is_revoked(database_url: str, form: str, ending: str) -> None:
-    """A full disk or a reader that left: no key is accepted that nobody has, and that is said, once."""
+    """If the output is lost, the key that nobody has is revoked, and that is said once."""
     ran = created(database_url, f"{form} {ending}")
     (row,) = kept(database_url)
     assert (ran.returncode, ran.stdout, row.revoked_at is None) == (1, "", False)
@@ -96,14 +96,14 @@ def test_key_that_cannot_be_written_is_revoked(database_url: str, form: str, end
 
 
 def test_key_that_is_written_stays_though_its_words_are_lost(sqlite_url: str) -> None:
-    """Only the key itself is told nowhere else."""
+    """Only the key itself cannot be read anywhere else."""
     ran = created(sqlite_url, "2>/dev/full")
     (row,) = kept(sqlite_url)
     assert (ran.returncode, key_digest(ran.stdout.strip()), row.revoked_at) == (0, row.digest, None)
 
 
 def test_key_that_is_lost_and_cannot_be_revoked_is_named(sqlite_url: str) -> None:
-    """So that it can be revoked later."""
+    """Its id is printed, so that it can be revoked later."""
     engine = create_engine(sync_url(sqlite_url))
     refuse = "CREATE TRIGGER refuse BEFORE UPDATE ON api_keys BEGIN SELECT RAISE(ABORT, 'not now'); END"
     with engine.begin() as connection:
@@ -118,7 +118,7 @@ def test_key_that_is_lost_and_cannot_be_revoked_is_named(sqlite_url: str) -> Non
 
 
 def test_list_tells_states_and_no_key(database_url: str) -> None:
-    """Active, expired and revoked, of all tenants or one; neither a key nor its digest is in it."""
+    """The list shows active, expired and revoked keys of all tenants or one, without keys or digests."""
     made = [
         document(database_url, "create", "--tenant", each, "--name", "Ü b", "--days", "1") for each in ("b", "a", "a")
     ]
@@ -145,7 +145,7 @@ def test_list_tells_states_and_no_key(database_url: str) -> None:
 
 
 def test_revoke_happens_once_and_may_be_said_again(database_url: str) -> None:
-    """The time of the first is kept; an id that is none is told, and a key in its place is not repeated."""
+    """The first time of revoking is kept; an unknown id is an error, and a key given instead is not printed."""
     made = document(database_url, "create", "--tenant", "acme", "--name", "x")
     assert "is refused from now on" in keys(database_url, "revoke", made["id"]).stdout
     first = document(database_url, "list")["data"]
@@ -160,7 +160,7 @@ def test_revoke_happens_once_and_may_be_said_again(database_url: str) -> None:
 
 @pytest.mark.parametrize("wrong", [["--tenant", " a"], ["--tenant", ""], ["--name", "a\nb"], ["--days", "0"]])
 def test_create_with_a_wrong_option_makes_nothing(sqlite_url: str, wrong: list[str]) -> None:
-    """Exit code 2, and what is right."""
+    """The exit code is 2, and the message says what is allowed."""
     options = {"--tenant": "acme", "--name": "x", **dict([wrong])}
     refused = keys(sqlite_url, "create", *(part for pair in options.items() for part in pair), code=2)
     assert wrong[0] in refused.stderr
@@ -168,7 +168,7 @@ def test_create_with_a_wrong_option_makes_nothing(sqlite_url: str, wrong: list[s
 
 
 def test_database_that_has_no_table_of_keys_is_told_with_the_command(tmp_path: Path) -> None:
-    """One that is not there yet, one that is not migrated, and one that does not answer."""
+    """The database may be missing, not migrated, or not answering."""
     missing = keys(f"sqlite:///{tmp_path}/no.db", "list", code=3)
     assert "there is no database at" in missing.stderr
     assert not (tmp_path / "no.db").exists()
@@ -180,7 +180,7 @@ def test_database_that_has_no_table_of_keys_is_told_with_the_command(tmp_path: P
 
 
 def test_home_is_where_its_stack_keeps_its_database(tmp_path: Path) -> None:
-    """Whether the stack runs or not."""
+    """This holds whether the stack runs or not."""
     upgrade(f"sqlite:///{tmp_path}/harness.db")
     made = run_here("keys", "create", "--tenant", "a", "--name", "x", "--home", str(tmp_path))
     assert made.returncode == 0, made.stderr

@@ -1,4 +1,4 @@
-"""What a process makes of what its agents shall know."""
+"""The vaults, retrievers and tools that a process makes for its agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODEL = "scripted:none.jsonl"
 
 
 def known(registry: Registry, **settings: str) -> Knowledge:
-    """What its agents know under these settings."""
+    """What is made for the agents under these settings."""
     return make_knowledge(Settings.model_validate(settings), registry.agents)
 
 
@@ -28,7 +28,7 @@ def tools(knowledge: Knowledge) -> dict[str, list[str]]:
 
 
 def test_vault_of_the_settings_is_that_of_agents_without_one(tmp_path: Path) -> None:
-    """Each agent has one, and the tool; those that share a directory share what was read."""
+    """Every agent has a vault and its tool; agents that share a directory share what was read from it."""
     own, common = tmp_path / "own", tmp_path / "common"
     own.mkdir()
     common.mkdir()
@@ -44,7 +44,7 @@ def test_vault_of_the_settings_is_that_of_agents_without_one(tmp_path: Path) -> 
 
 
 def test_tool_of_that_name_takes_the_place_of_ours(tmp_path: Path) -> None:
-    """The agent keeps its own, and is offered no second one."""
+    """An agent with a tool of that name keeps its own, and is offered no second one."""
     registry = Registry()
 
     @registry.tool
@@ -58,7 +58,7 @@ def test_tool_of_that_name_takes_the_place_of_ours(tmp_path: Path) -> None:
 
 
 def test_memory_alone_offers_no_tool() -> None:
-    """It is given, not asked for."""
+    """Memories are given to the model, which cannot ask for them."""
     registry = Registry()
     registry.agent("guide", model=MODEL, memory=True)
     knowledge = known(registry)
@@ -66,7 +66,7 @@ def test_memory_alone_offers_no_tool() -> None:
 
 
 def test_agents_that_know_nothing_cost_nothing() -> None:
-    """No retriever is loaded, and nothing gathers."""
+    """No retriever is loaded, and nothing is gathered for a turn."""
     code = (
         "import sys\n"
         "from harness_worker import AgentHarness, Registry\n"
@@ -79,7 +79,7 @@ def test_agents_that_know_nothing_cost_nothing() -> None:
 
 
 def test_missing_vault_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names it; no directory is left behind."""
+    """The message names the directory, and none is made."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     registry = Registry()
     registry.agent("desk", model=MODEL, vault=str(tmp_path / "gone"))
@@ -98,6 +98,6 @@ def test_missing_vault_is_refused_before_anything_is_made(tmp_path: Path, monkey
     ],
 )
 def test_declaration_that_cannot_work_is_refused(words: dict[str, object], problem: str) -> None:
-    """When it is made, by name."""
+    """It is refused when it is made, with its name."""
     with pytest.raises(ConfigError, match=problem):
         Registry().agent("a", model=MODEL, **words)  # pyright: ignore[reportArgumentType]

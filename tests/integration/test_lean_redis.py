@@ -1,4 +1,4 @@
-"""Commands without redis-py's own way of sending them: replies are never mixed up, lost connections never used."""
+"""Redis commands sent without redis-py's own way: replies are never mixed up, and lost connections never used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def redis(valkey_url: str) -> Iterator[LeanRedis]:
 
 @pytest.fixture
 def other(valkey_url: str) -> Iterator[Redis]:
-    """redis-py's own client, to look with."""
+    """A client of redis-py, to look with."""
     with Redis.from_url(valkey_url, decode_responses=True) as other:
         yield other
         other.delete(NAME)
@@ -62,7 +62,7 @@ def _number(redis: Redis) -> Any:  # noqa: ANN401 - redis-py has no types for re
 def test_connection_that_the_server_closed_is_not_used(
     send: Callable[[LeanRedis], object], redis: LeanRedis, other: Redis
 ) -> None:
-    """A connection closed while it was idle is found closed before a command is sent on it."""
+    """A connection that was closed while idle is noticed before a command is sent on it."""
     assert other.execute_command("CLIENT KILL", "ID", _number(redis)) == 1
     send(redis)
     assert other.get(NAME) == "x"
@@ -70,7 +70,7 @@ def test_connection_that_the_server_closed_is_not_used(
 
 @every_way
 def test_reply_that_comes_late_is_nobodys(send: Callable[[LeanRedis], object], redis: LeanRedis, other: Redis) -> None:
-    """What times out closes its connection, so its reply cannot be taken for the next command's."""
+    """A command that times out closes its connection, so that no later command reads its reply."""
     before = _number(redis)
     with pytest.raises(TimeoutError):
         redis.execute_command(*BLOCKING)
@@ -80,7 +80,7 @@ def test_reply_that_comes_late_is_nobodys(send: Callable[[LeanRedis], object], r
 
 
 def test_reply_that_was_never_read_is_nobodys(redis: LeanRedis) -> None:
-    """Who is interrupted between a command and its reply leaves a connection that is connected anew."""
+    """After an interruption between a command and its reply, the connection is made anew."""
     pool = redis.connection_pool
     connection = pool.get_connection()
     connection.send_command("SET", NAME, "unread")
@@ -90,7 +90,7 @@ def test_reply_that_was_never_read_is_nobodys(redis: LeanRedis) -> None:
 
 
 class _Interrupted(RedisConnection):
-    """A connection whose user is interrupted once a blocking command is sent."""
+    """A connection whose user is interrupted once a blocking command was sent."""
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ANN401 - redis-py's own
         super().send_packed_command(command, check_health)
@@ -100,7 +100,7 @@ class _Interrupted(RedisConnection):
 
 @pytest.mark.parametrize("send", INTERRUPTED.values(), ids=INTERRUPTED)
 def test_interrupted_command_keeps_its_reply(send: Callable[[LeanRedis], object], valkey_url: str) -> None:
-    """Who is interrupted before the reply has come closes the connection: the next command must not read it."""
+    """An interrupted command closes its connection, so that the next command does not read its reply."""
     pool = LeanPool.from_url(valkey_url, decode_responses=True, connection_class=_Interrupted)
     interrupted = LeanRedis(connection_pool=pool)
     with pytest.raises(KeyboardInterrupt):
@@ -111,7 +111,7 @@ def test_interrupted_command_keeps_its_reply(send: Callable[[LeanRedis], object]
 
 @every_way
 def test_redis_that_hangs_costs_the_timeout(send: Callable[[LeanRedis], object], redis: LeanRedis) -> None:
-    """No reply in time is an error, whatever was sent, and the client goes on when Redis does."""
+    """Whatever was sent, no reply in time is an error, and the client works again when Redis does."""
     with valkey_service() as url, Redis.from_url(url) as looking:
         hung = LeanRedis(connection_pool=LeanPool.from_url(url, socket_timeout=1.0))
         wait_until(lambda: _answers(hung), "a connection")
@@ -135,7 +135,7 @@ def _in_child(redis: LeanRedis, report: Connection) -> None:
 
 
 def test_forked_child_has_connections_of_its_own(redis: LeanRedis) -> None:
-    """A child never speaks on its parent's connection, and the parent's is as it was."""
+    """A child never uses its parent's connection, which stays as it was."""
     parents = _number(redis)
     mine, theirs = forking.Pipe(duplex=False)
     child = forking.Process(target=_in_child, args=(redis, theirs))
@@ -147,7 +147,7 @@ def test_forked_child_has_connections_of_its_own(redis: LeanRedis) -> None:
 
 
 def test_many_threads_get_their_own_replies(redis: LeanRedis) -> None:
-    """Threads share a client, and none its connections at one moment."""
+    """Threads share a client, but never a connection at the same time."""
 
     def asks(number: int) -> bool:
         words = [f"{number}.{i}" for i in range(3)]
@@ -158,14 +158,14 @@ def test_many_threads_get_their_own_replies(redis: LeanRedis) -> None:
 
 
 def test_script_that_redis_forgot_is_brought_along(redis: LeanRedis, other: Redis) -> None:
-    """The error of a missing script reaches redis-py's scripts, which load theirs then."""
+    """The error of a missing script reaches redis-py's script, which then loads it."""
     script = redis.register_script("return ARGV[1]")
     other.script_flush()
     assert script(args=["x"]) == "x"
 
 
 def test_error_of_one_command_is_told_when_the_others_are_done(redis: LeanRedis) -> None:
-    """The connection stays, and replies are as redis-py reads them."""
+    """The connection stays usable, and replies are parsed as by redis-py."""
     before = _number(redis)
     assert redis.batch([("SET", NAME, "x"), ("EXPIRE", NAME, 9)]) == [True, True]
     with pytest.raises(ResponseError, match="WRONGTYPE"):
@@ -177,14 +177,14 @@ def test_error_of_one_command_is_told_when_the_others_are_done(redis: LeanRedis)
 
 
 def test_transaction_tells_its_first_error(redis: LeanRedis) -> None:
-    """An error inside a transaction is raised, though Redis does the rest of it."""
+    """An error inside a transaction is raised, although Redis executes the rest of it."""
     redis.set(NAME, "x")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         redis.transact(("HSET", NAME, "a", "b"), ("EXPIRE", NAME, 60))
 
 
 def test_transaction_is_refused_whole_by_a_redis_without_memory() -> None:
-    """What Redis has no room for is not done by half, and is told as what it is."""
+    """A transaction for which Redis has no memory is not done by half, and the error says so."""
     with valkey_service() as url, Redis.from_url(url) as looking:
         full = LeanRedis(connection_pool=LeanPool.from_url(url))
         looking.config_set("maxmemory", "1")

@@ -1,4 +1,4 @@
-"""What an operator sees of memories, and forgetting a user."""
+"""``harness memories``: what operators see of memories, and how a user is forgotten."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def world(database_url: str) -> Generator[World]:
 
 
 def remember(world: World, *memories: Memory, user: str = "ann", tenant: str = "default") -> str:
-    """Have a turn of a user leave these; its id."""
+    """Have a turn of a user leave these memories; returns the turn's id."""
     turn_id = world.queued(metadata={"user": user} if user else {}, tenant=tenant)
     world.store.transact(turn_id, lambda _: Decision(result=None, memories=memories))
     return turn_id
 
 
 def test_user_is_forgotten_and_nobody_else(world: World, database_url: str) -> None:
-    """Not another of the tenant, not one of that name of another tenant, not a session of nobody who was named."""
+    """Other users of the tenant, users of that name of other tenants, and sessions without a user are kept."""
     env = {"HARNESS_DATABASE_URL": database_url}
     remember(world, NAME)
     remember(world, TEA, NAME)
@@ -55,7 +55,7 @@ def test_user_is_forgotten_and_nobody_else(world: World, database_url: str) -> N
 
 
 def test_memories_of_a_user_are_listed(world: World, database_url: str) -> None:
-    """With the turn that each is from, verbatim in JSON; a terminal is safe from what stands in them."""
+    """Each is listed with its turn, verbatim as JSON, and made safe for a terminal."""
     env = {"HARNESS_DATABASE_URL": database_url}
     turn_id = remember(world, NAME, TEA)
     told = json.loads(run_here("memories", "list", "--user", "ann", "--json", env=env).stdout)["data"]

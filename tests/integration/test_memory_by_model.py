@@ -1,4 +1,4 @@
-"""Memories that a model finds once a turn is over, on both databases: written once, whatever becomes of who asks it."""
+"""Memories that a model finds after a turn, on both databases: each is written once, whoever dies."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ ANN = {"metadata": {"user": "ann"}}
 
 @pytest.fixture
 def world(database_url: str) -> Generator[World]:
-    """A journal of each kind."""
+    """A journal on each kind of database."""
     with world_of(database_url) as world:
         yield world
 
 
 @dataclass(slots=True)
 class Bench:
-    """Turns of an agent whose memories a model finds."""
+    """Turns of an agent with a model that finds memories."""
 
     world: World
     model: ToldModel = field(default_factory=ToldModel)
@@ -84,22 +84,22 @@ class Bench:
 
 @pytest.fixture
 def bench(world: World) -> Bench:
-    """A bench over an empty journal."""
+    """A bench with an empty journal."""
     return Bench(world)
 
 
 def notes(*memories: dict[str, str]) -> str:
-    """What the model replies."""
+    """The model's reply."""
     return json.dumps({"memories": memories})
 
 
 def lease_over(row: ScoreRow, now: float) -> tuple[ScoreRow, None]:
-    """Whoever asks the model is taken for dead, and somebody must look."""
+    """Let the lease of the attempt under way end, and make the search due."""
     return replace(row, lease_until=now - 1, due_at=now - 1), None
 
 
 def test_model_is_asked_for_the_users_words_alone(bench: Bench) -> None:
-    """Once, with what is known already; rules find nothing then, and no score is shown."""
+    """It gets them once, with what is known already; no rules are used, and no score is shown."""
     bench.model.asides += [answers(notes(TEA)), answers(notes())]
     first = bench.over()
     assert bench.known() == []
@@ -119,19 +119,19 @@ def test_model_is_asked_for_the_users_words_alone(bench: Bench) -> None:
 
 @pytest.mark.parametrize("status", [TurnStatus.FAILED, TurnStatus.CANCELLED])
 def test_turn_without_an_answer_leaves_none(bench: Bench, status: TurnStatus) -> None:
-    """Nobody is asked."""
+    """No model is asked."""
     bench.judging.judge(bench.over(status=status), MEMORY)
     assert bench.model.requests == []
 
 
 def test_message_about_no_turn_is_dropped(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """Like a judge's; a stranger may have sent it."""
+    """A stranger may have sent it, as with a judge's message."""
     bench.judging.judge("nobody", MEMORY)
     assert "judge :memory of turn nobody is not served here" in caplog.text
 
 
 def test_lost_message_is_made_up_for(bench: Bench) -> None:
-    """Its row is due; the look of a worker that has such an agent sends it again, and no other does."""
+    """The row is due, so a worker with such an agent sends the message again, and no other worker does."""
     turn_id, sent = bench.over(), Sent()
     bench.scores.change(turn_id, MEMORY, lease_over)
     others = replace(bench.judging, agents={})
@@ -143,7 +143,7 @@ def test_lost_message_is_made_up_for(bench: Bench) -> None:
 
 
 class Later(SqlScores):
-    """Scores some time later."""
+    """Scores, seen some time later."""
 
     def __init__(self, engine: Engine, later_s: float) -> None:
         super().__init__(engine)
@@ -159,7 +159,7 @@ class Later(SqlScores):
 def test_memories_that_no_agent_finds_any_more_are_not_looked_for_for_ever(
     bench: Bench, agents: tuple[str, ...], later_s: float, is_due: bool
 ) -> None:
-    """The agent was deployed away, or has lost its model, while another has one; a day is for deployments."""
+    """If no agent with that model is deployed any more, the search is given up after a day."""
     turn_id, sent = bench.over(), Sent()
     deployed = Registry()
     for agent in agents:
@@ -175,7 +175,7 @@ def test_memories_that_no_agent_finds_any_more_are_not_looked_for_for_ever(
 
 
 def test_memories_that_are_being_looked_for_are_not_given_up(bench: Bench) -> None:
-    """A day later too: a worker that serves the agent has taken it up, and another one hears of it once more."""
+    """Even after a day, a search that another worker has taken up continues."""
     turn_id = bench.over()
     later = Later(bench.world.engine, LAPSES_S)
     assert later.change(turn_id, MEMORY, partial(begin_judging, judge_s=30.0)) is not None
@@ -184,7 +184,7 @@ def test_memories_that_are_being_looked_for_are_not_given_up(bench: Bench) -> No
 
 
 def test_model_that_fails_is_asked_again_and_given_up_at_last(bench: Bench) -> None:
-    """Three times; nothing is remembered of that turn."""
+    """It is asked three times; then nothing is remembered of that turn."""
     bench.model.asides += [ModelError("refused"), answers("tea!"), answers(notes(TEA))]
     turn_id = bench.over()
     bench.judging.judge(turn_id, MEMORY)
@@ -195,14 +195,14 @@ def test_model_that_fails_is_asked_again_and_given_up_at_last(bench: Bench) -> N
 
 
 def test_provider_that_fails_in_passing_costs_no_memory(bench: Bench) -> None:
-    """It is asked again at once, as in a turn."""
+    """The model is asked again at once, as in a turn."""
     bench.model.asides += [TransientError("busy", retry_after_s=1.0), answers(notes(TEA))]
     bench.judging.judge(bench.over(), MEMORY)
     assert bench.known() == ["prefers tea"]
 
 
 def test_word_that_comes_late_is_not_remembered(bench: Bench) -> None:
-    """Its process stood still while another was let in: what both found is not remembered twice, nor mixed."""
+    """If a process stalls and another one takes over, the memories found by both are neither doubled nor mixed."""
     turn_id = bench.over()
 
     def overtaken() -> str:
@@ -216,7 +216,7 @@ def test_word_that_comes_late_is_not_remembered(bench: Bench) -> None:
 
 
 def test_rules_and_model_share_what_they_find(bench: Bench) -> None:
-    """Agents of a tenant share a user's memory, however each finds it."""
+    """A tenant's agents share a user's memories, however each of them finds memories."""
     bench.registry.agent("plain", model="large", memory=True)
     bench.over("I like tea.", agent="plain")
     assert SqlMemories(bench.world.engine).recall("default", "user:ann", 9) == (

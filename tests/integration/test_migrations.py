@@ -47,7 +47,7 @@ def empty_url(request: pytest.FixtureRequest) -> str:
 
 
 def test_upgrade_makes_the_tables_and_says_from_where_to_where(empty_url: str):
-    """The first upgrade comes from nothing; the second changes nothing."""
+    """The first upgrade starts from nothing, and a second one changes nothing."""
     assert upgrade(empty_url) == (None, head())
     engine = make_engine(empty_url)
     with engine.connect() as connection:
@@ -57,7 +57,7 @@ def test_upgrade_makes_the_tables_and_says_from_where_to_where(empty_url: str):
 
 
 def test_sqlite_files_are_for_their_users_eyes_only(tmp_path: Path):
-    """They hold what users said, and may lie in a directory that others can enter."""
+    """They hold users' words, and may lie in a directory that others can enter."""
     place = tmp_path / "open"
     place.mkdir(mode=0o755)
     url = f"sqlite:///{place}/harness.db"
@@ -71,7 +71,7 @@ def test_sqlite_files_are_for_their_users_eyes_only(tmp_path: Path):
 
 
 def test_upgrade_leaves_no_difference_to_the_schema(empty_url: str):
-    """What the revisions make is what ``schema.py`` says, to the types and defaults."""
+    """The revisions make what ``schema.py`` declares, including types and defaults."""
     upgrade(empty_url)
     engine = make_engine(empty_url)
     with engine.connect() as connection:
@@ -83,7 +83,7 @@ def test_upgrade_leaves_no_difference_to_the_schema(empty_url: str):
 
 
 def test_upgrade_keeps_memories_and_lets_their_turns_go(empty_url: str):
-    """Before, a memory kept the turn that it came from."""
+    """Before this revision, a turn could not be removed as long as a memory came from it."""
     turn = {
         "id": "t",
         "tenant": "a",
@@ -113,14 +113,14 @@ def test_upgrade_keeps_memories_and_lets_their_turns_go(empty_url: str):
 
 
 def test_upgrade_by_several_processes_at_once_happens_once(empty_url: str):
-    """Whoever comes second waits, and finds it done."""
+    """A second process waits, and finds the upgrade done."""
     with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
         came_from = [before for before, _ in pool.map(upgrade, [empty_url] * 3)]
     assert sorted(came_from, key=str) == sorted([None, head(), head()], key=str)
 
 
 def test_upgrade_refuses_a_newer_database(empty_url: str):
-    """A database of a version to come is left alone, and the message says so."""
+    """A database of a later version is left alone, and the message says so."""
     upgrade(empty_url)
     engine = make_engine(empty_url)
     with engine.begin() as connection:
@@ -131,7 +131,7 @@ def test_upgrade_refuses_a_newer_database(empty_url: str):
 
 
 def test_upgrade_that_fails_leaves_nothing_behind(empty_url: str):
-    """All of an upgrade is one transaction: a table in the way, and none of the others is made."""
+    """An upgrade is one transaction: if one table cannot be made, none is."""
     if empty_url.startswith("sqlite"):
         Path(empty_url.removeprefix("sqlite:///")).parent.mkdir()
     engine = make_engine(empty_url)
@@ -151,7 +151,7 @@ def test_upgrade_that_fails_leaves_nothing_behind(empty_url: str):
     ],
 )
 def test_upgrade_of_an_unreachable_database_is_transient_and_hides_the_password(url: str, shown: str):
-    """Nobody listens: worth trying again, and the message is safe to show."""
+    """The upgrade may be tried again, and the message has no password."""
     with pytest.raises(TransientError) as raised:
         upgrade(url)
     assert "s3cret" not in str(raised.value)
@@ -160,7 +160,7 @@ def test_upgrade_of_an_unreachable_database_is_transient_and_hides_the_password(
 
 
 def test_upgrade_of_a_url_whose_password_has_an_at_says_how_to_write_it():
-    """What stands behind it would be told as the host that does not answer."""
+    """Otherwise the part after the ``@`` would be shown as the host that does not answer."""
     with pytest.raises(ConfigError, match=r"HARNESS_DATABASE_URL.*%40") as raised:
         upgrade("postgresql://u:pass@s3cret@127.0.0.1:1/d")
     assert "s3cret" not in str(raised.value)
@@ -170,7 +170,7 @@ def test_upgrade_of_a_url_whose_password_has_an_at_says_how_to_write_it():
     "url", ["mysql://u:s3cret@h/d", "nonsense", "postgresql://u:s3cret@h:port/d", "sqlite://", "sqlite:///:memory:"]
 )
 def test_upgrade_of_another_kind_of_database_is_a_config_error(url: str):
-    """The message names the variable and what is allowed, and no password."""
+    """The message names the variable and what is allowed, without the password."""
     with pytest.raises(ConfigError, match=r"HARNESS_DATABASE_URL.*sqlite:///FILE or postgresql://") as raised:
         upgrade(url)
     assert "s3cret" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""Removing old sessions: which go, with what, and that neither death nor company harms anything."""
+"""Removing old sessions: which are removed, with what, and that kills and other processes do no harm."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def world(database_url: str) -> Generator[World]:
 
 @pytest.fixture
 def postgres(postgres_url: str) -> Generator[World]:
-    """Where writers do not wait for each other."""
+    """A world on Postgres, where writers do not wait for each other."""
     yield from entered(postgres_url)
 
 
@@ -57,7 +57,7 @@ def entered(url: str) -> Generator[World]:
 
 
 def over(world: World, session: str, days: float = 40, tenant: str = "default", **changes: Any) -> str:  # noqa: ANN401 - any field
-    """A turn of that session that ended so long ago, with a call, messages and events; its id."""
+    """Add a turn of that session that ended so long ago, with a call, messages and events; returns its id."""
     turn_id = world.queued(session_id=session, tenant=tenant, **changes)
     world.put(new_call(turn_id))
     end(world, turn_id, days)
@@ -73,7 +73,7 @@ def end(world: World, turn_id: str, days: float) -> None:
 
 
 def many(world: World, session: str, count: int) -> None:
-    """A session of so many turns, all over; of these nothing but their rows is there."""
+    """Add a session of so many ended turns, which have only their rows."""
     first = over(world, session)
     with world.engine.begin() as connection:
         row = dict(connection.execute(select(turns).where(turns.c.id == first)).mappings().one())
@@ -88,7 +88,7 @@ def pruned(world: World, days: float = 30, tenant: str | None = None) -> Removed
 
 
 def counts(world: World) -> dict[str, int]:
-    """How many rows each table has that has any."""
+    """The number of rows of each table that has any."""
     with world.engine.connect() as connection:
         found = {
             table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
@@ -98,7 +98,7 @@ def counts(world: World) -> dict[str, int]:
 
 
 def session_ids(world: World) -> set[str]:
-    """The sessions that are there, whose turns are too."""
+    """The sessions that exist, whose turns must exist too."""
     with world.engine.connect() as connection:
         found = set(connection.execute(select(sessions.c.id)).scalars())
         assert set(connection.execute(select(turns.c.session_id)).scalars()) == found
@@ -106,7 +106,7 @@ def session_ids(world: World) -> set[str]:
 
 
 def test_keys_that_are_minded_no_more_go(world: World) -> None:
-    """A day after their post, one tenant's if only that is asked for; younger ones stay."""
+    """Idempotency keys go a day after their post, of one tenant if asked; younger ones stay."""
     ages = {("a", "old"): 1.01, ("a", "young"): 0.99, ("b", "old"): 40.0}
     with world.engine.begin() as connection:
         for (tenant, key), days in ages.items():
@@ -125,7 +125,7 @@ def test_keys_that_are_minded_no_more_go(world: World) -> None:
 
 
 def test_session_that_is_over_goes_with_all_that_belongs_to_it(world: World) -> None:
-    """Its turns, their messages, calls, events, scores and webhooks; nothing else is touched."""
+    """Its turns, messages, calls, events, scores and webhooks go; nothing else is touched."""
     kept = over(world, "young", days=1)
     before = counts(world)
     for _ in range(2):
@@ -141,7 +141,7 @@ def test_session_that_is_over_goes_with_all_that_belongs_to_it(world: World) -> 
 
 
 def test_batch_goes_with_the_last_of_its_turns(world: World) -> None:
-    """One that has turns left stays, and so does one that is young: its turns may be on their way."""
+    """A batch with turns stays, and so does a young one, whose turns may still be on their way."""
     for batch_id, days in (("gone", 40), ("left", 40), ("young", 1)):
         row: dict[str, Any] = {"id": batch_id, "tenant": "default", "total": 1, "metadata": {}}
         with world.engine.begin() as connection:
@@ -157,7 +157,7 @@ def test_batch_goes_with_the_last_of_its_turns(world: World) -> None:
 
 
 def test_sessions_of_children_go_once_what_asked_for_them_is_old(world: World) -> None:
-    """At each level above: it may still wait, or be looked at; the rest of its session is another matter."""
+    """Each turn above must be old, since it may wait or be read; other turns of its session do not matter."""
     parent = world.queued(session_id="talk")
     child = over(world, "asked", parent_id=parent, parent_call_id="0.0")
     grandchild = over(world, "asked below", parent_id=child, parent_call_id="0.0")
@@ -174,7 +174,7 @@ def test_sessions_of_children_go_once_what_asked_for_them_is_old(world: World) -
 
 @pytest.mark.parametrize("newest", ["ended lately", "running", "waits for a person"])
 def test_session_stays_whole_as_long_as_it_goes_on(world: World, newest: str) -> None:
-    """A later turn reads those before it, however old they are."""
+    """Later turns read earlier ones, however old those are."""
     old = over(world, "talk")
     turn_id = world.queued(session_id="talk")
     if newest == "ended lately":
@@ -188,7 +188,7 @@ def test_session_stays_whole_as_long_as_it_goes_on(world: World, newest: str) ->
 
 
 def test_what_is_remembered_of_a_user_outlives_the_session(world: World) -> None:
-    """What belonged to the session alone goes with it: nobody else would ever read it."""
+    """Memories of the session alone go with it, because nobody else would read them."""
     for metadata_of_turn in ({"user": "ann"}, {}):
         turn_id = world.queued(session_id="talk", metadata=metadata_of_turn)
         world.store.transact(turn_id, lambda _: Decision(result=None, memories=(ANN,)))
@@ -198,7 +198,7 @@ def test_what_is_remembered_of_a_user_outlives_the_session(world: World) -> None
 
 
 def test_tenant_that_is_named_is_the_only_one(world: World) -> None:
-    """Sessions of one id are several, each its tenant's."""
+    """Sessions of several tenants may have the same id; only the named tenant's goes."""
     for tenant in ("acme", "umbrella"):
         over(world, "talk", tenant=tenant)
     assert pruned(world, tenant="acme") == Removed(sessions=1, turns=1)
@@ -208,7 +208,7 @@ def test_tenant_that_is_named_is_the_only_one(world: World) -> None:
 
 
 def test_dry_run_says_what_would_go_and_removes_nothing(world: World) -> None:
-    """The same figures as the removal that follows."""
+    """Its figures are those of the removal that follows."""
     for number in range(3):
         turn_id = world.queued(session_id=f"s{number}")
         world.store.transact(turn_id, lambda _: Decision(result=None, memories=(ANN,)))
@@ -221,7 +221,7 @@ def test_dry_run_says_what_would_go_and_removes_nothing(world: World) -> None:
 
 
 def test_long_session_goes_from_its_end_in_bounded_transactions(world: World) -> None:
-    """Between two of them it stands as it once was: killed there, it can be gone on with, and goes the next time."""
+    """If it is killed between two of them, the session is as it was earlier, can continue, and goes the next time."""
     many(world, "long", 2 * BATCH_TURNS + 50)
     one = SqlPruning(world.engine)
     assert one.remove([("default", "long")], world.now() - DAY_S) == Removed(turns=BATCH_TURNS)
@@ -234,7 +234,7 @@ def test_long_session_goes_from_its_end_in_bounded_transactions(world: World) ->
 
 
 def test_long_session_that_is_gone_on_with_amid_its_removal_stays(world: World) -> None:
-    """Its next turn takes the place behind what is left."""
+    """A new turn follows what is left of it."""
     many(world, "long", BATCH_TURNS + 1)
     assert SqlPruning(world.engine).remove([("default", "long")], world.now() - DAY_S).turns == BATCH_TURNS
     turn = new_turn(session_id="long")
@@ -245,14 +245,14 @@ def test_long_session_that_is_gone_on_with_amid_its_removal_stays(world: World) 
 
 
 def test_session_of_just_a_batch_is_gone(world: World) -> None:
-    """Its row too, which has no turn by then."""
+    """If its turns fill exactly one transaction, its row goes too."""
     many(world, "long", BATCH_TURNS)
     assert pruned(world) == Removed(sessions=1, turns=BATCH_TURNS)
     assert counts(world) == {}
 
 
 def test_session_that_gets_a_turn_before_it_is_removed_stays(world: World) -> None:
-    """Whether it is over is asked again where it is removed."""
+    """Whether it is over is checked again in the transaction that removes it."""
     over(world, "talk")
     before = world.now() - DAY_S
     one = SqlPruning(world.engine)
@@ -265,7 +265,7 @@ def test_session_that_gets_a_turn_before_it_is_removed_stays(world: World) -> No
 
 
 def test_turn_that_comes_while_its_session_goes_begins_it_anew(world: World, database_url: str) -> None:
-    """It waits for the removal, and is the first of a session of that id."""
+    """The post waits for the removal, and is the first turn of a new session with that id."""
     old = over(world, "talk")
     turn = new_turn(session_id="talk")
     with ThreadPoolExecutor(1) as threads, world_of(database_url) as other:
@@ -283,7 +283,7 @@ def test_turn_that_comes_while_its_session_goes_begins_it_anew(world: World, dat
 
 
 def test_session_that_somebody_adds_to_is_passed_over(postgres: World) -> None:
-    """Nobody waits for a post that takes its time."""
+    """The removal does not wait for a post that takes its time."""
     over(postgres, "talk")
     over(postgres, "other")
     held = select(sessions).where(sessions.c.id == "talk").with_for_update()
@@ -294,7 +294,7 @@ def test_session_that_somebody_adds_to_is_passed_over(postgres: World) -> None:
 
 
 def test_session_that_is_being_forked_is_passed_over(postgres: World, postgres_url: str) -> None:
-    """A fork copies all of it or nothing; who posts to it does not wait for that."""
+    """A fork copies all of it or nothing; posts to the session need not wait for it."""
     origin = over(postgres, "talk")
 
     async def fork() -> None:
@@ -312,7 +312,7 @@ def test_session_that_is_being_forked_is_passed_over(postgres: World, postgres_u
 
 
 def test_two_at_once_remove_each_session_once(world: World, database_url: str) -> None:
-    """None is counted twice, none is left."""
+    """Two removals at once count no session twice, and leave none."""
     for number in range(12):
         many(world, f"s{number}", 30)
     with world_of(database_url) as other, ThreadPoolExecutor(2) as threads:
@@ -322,7 +322,7 @@ def test_two_at_once_remove_each_session_once(world: World, database_url: str) -
 
 
 def test_late_word_about_a_turn_that_is_gone_changes_nothing(world: World) -> None:
-    """A message that comes weeks late, and a judge that does."""
+    """Messages and judges may come weeks late."""
     turn_id = over(world, "talk")
     assert pruned(world).turns == 1
     store: TurnStore = world.store
@@ -341,7 +341,7 @@ def test_late_word_about_a_turn_that_is_gone_changes_nothing(world: World) -> No
     ],
 )
 def test_wrong_age_is_wrong_usage(arguments: list[str], said: str) -> None:
-    """Nothing is removed by a slip: less than a day is refused."""
+    """Ages below a day are refused, so that a slip removes nothing."""
     refused = run_here("prune", *arguments)
     assert refused.returncode == 2, refused.stderr
     assert said in refused.stderr
@@ -350,7 +350,7 @@ def test_wrong_age_is_wrong_usage(arguments: list[str], said: str) -> None:
 
 @pytest.mark.one_database("sqlite")
 def test_command_says_what_went(world: World, database_url: str) -> None:
-    """In words, or as one document; a dry run says so."""
+    """It prints words or one JSON document; a dry run says that it is one."""
     over(world, "talk", tenant="acme")
     env = {"HARNESS_DATABASE_URL": database_url}
     age = ("prune", "--older-than", "4w")
@@ -372,7 +372,7 @@ def test_command_says_what_went(world: World, database_url: str) -> None:
     ],
 )
 def test_command_says_what_is_wrong_with_the_database(url: str, code: int, said: str) -> None:
-    """And shows no password."""
+    """The message shows no password."""
     refused = run_here("prune", "--older-than", "30d", env={"HARNESS_DATABASE_URL": url})
     assert refused.returncode == code, refused.stderr
     assert said in refused.stderr
@@ -381,7 +381,7 @@ def test_command_says_what_is_wrong_with_the_database(url: str, code: int, said:
 
 
 def test_response_that_went_meanwhile_is_not_gone_on_from(world: World, database_url: str) -> None:
-    """Whoever has just read it is told that it is gone, and its session is not begun anew."""
+    """A client that has just read it is told that it is gone, and its session is not begun anew."""
 
     async def post() -> None:
         engine = create_engine(database_url)

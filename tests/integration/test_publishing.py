@@ -1,4 +1,4 @@
-"""Who publishes agents: real workers on one database."""
+"""Which real workers publish agents, on one database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.stacks import HARNESS, ROOT
 
 @contextmanager
 def worker(role: str, place: dict[str, str], directory: Path) -> Generator[None]:
-    """A worker that consumes; ended at the end."""
+    """A worker that takes messages; it is stopped at the end."""
     ready = directory / f"{role}.ready"
     with (directory / f"{role}.log").open("wb") as log:
         command = [
@@ -42,7 +42,7 @@ def worker(role: str, place: dict[str, str], directory: Path) -> Generator[None]
 def test_coordinators_keep_their_agents_published_and_tool_workers_publish_none(
     sqlite_url: str, tmp_path: Path
 ) -> None:
-    """A tool worker of an old version that starts again takes nothing back; what is missing is there again soon."""
+    """A tool worker of an older version takes no agent back, and an agent that is missing is soon published again."""
     with valkey_service() as redis_url, closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as database:
 
         def published() -> list[tuple[str]]:

@@ -1,4 +1,4 @@
-"""What is asked often must not become slower with every turn that was ever made: it is looked up by an index."""
+"""Frequent queries must not become slower with every turn that was ever made: they use an index."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEEP = format_cursor(Cursor(created_at=1.5, id="a"))
 def asked(
     database_url: str, table: str, ask: Callable[[AsyncEngine], Awaitable[object]], *, is_filled: bool = False
 ) -> Plans:
-    """The plans of what ``ask`` asks of a table."""
+    """The query plans of what ``ask`` asks of a table."""
 
     async def run() -> Plans:
         engine = create_engine(database_url)
@@ -51,7 +51,7 @@ def asked(
 
 
 def fill(world: World, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add turns, alike but for these columns, and have the database count what it holds."""
+    """Add turns that differ only in these columns, and have the database update its statistics."""
     turn = columns_of(new_turn())
     with world.engine.begin() as connection:
         connection.execute(insert(turns), [{**turn, **row} for row in rows])
@@ -60,7 +60,7 @@ def fill(world: World, rows: Sequence[Mapping[str, Any]]) -> None:
 
 @pytest.mark.parametrize(("table", "index"), [("tool_calls", "turns_due"), ("turns", "turns_due")])
 def test_metrics_look_only_at_what_has_not_ended(database_url: str, table: str, index: str) -> None:
-    """Neither the turns that ended nor their calls are read for the figures of those that have not."""
+    """For figures about unfinished turns, no ended turn and no call of one is read."""
     publisher = Publisher(NOWHERE, 1.0)
     plans = asked(database_url, table, lambda engine: FleetFigures(engine, publisher, None).read())
     publisher.close()
@@ -68,7 +68,7 @@ def test_metrics_look_only_at_what_has_not_ended(database_url: str, table: str, 
 
 
 def test_metrics_look_calls_up_however_many_turns_are_open(postgres_url: str) -> None:
-    """Postgres would rather read all the calls there are than look up those of some thousand turns."""
+    """Postgres would prefer to read all calls rather than look up those of some thousand turns."""
     names = [str(number) for number in range(3_000)]
     with world_of(postgres_url) as world:
         fill(world, [{"id": name, "session_id": name} for name in names])
@@ -97,7 +97,7 @@ NARROW = [
 
 @pytest.mark.parametrize("status", sorted(FINAL_STATUSES))
 def test_turns_that_ended_alike_are_found_without_the_others(database_url: str, status: TurnStatus) -> None:
-    """A page of those that failed, say, begins at its cursor; of a session, it is read as the session is."""
+    """A page of turns with one final status starts at its cursor; within a session, the session is read."""
     for query in (TurnsQuery(status=status, after=DEEP), TurnsQuery(status=status, after=DEEP, agent="a")):
         plans = asked(database_url, "turns", lambda engine, query=query: Turns(engine, "default").page(query))
         assert plans.use("turns_by_status"), plans.texts
@@ -111,7 +111,7 @@ def test_turns_that_ended_alike_are_found_without_the_others(database_url: str, 
 def test_turns_that_are_few_are_found_without_walking_the_others(
     database_url: str, query: TurnsQuery, indexes: tuple[str, ...]
 ) -> None:
-    """A page of those that have not ended, or of a session, a batch or a turn, reads no other turns."""
+    """A page of unfinished turns, or of a session, batch or parent, reads no other turns."""
     later = query.model_copy(update={"after": DEEP})
     for page in (query, later):
         plans = asked(database_url, "turns", lambda engine, page=page: Turns(engine, "default").page(page))
@@ -130,7 +130,7 @@ OF_A_SESSION = [
 
 @pytest.mark.parametrize("statement", [PAST_TURNS, PAST_MESSAGES])
 def test_past_is_read_from_its_last_summary_on(database_url: str, statement: Executable) -> None:
-    """Each model call asks for it: neither its turns nor the search for the summary walk the rest of the session."""
+    """Each model call needs it: neither the turns nor the search for the summary read the rest of the session."""
 
     async def ask(engine: AsyncEngine) -> None:
         async with engine.connect() as connection:
@@ -149,7 +149,7 @@ def test_past_is_read_from_its_last_summary_on(database_url: str, statement: Exe
 def test_unfinished_turns_of_a_session_are_found_without_the_others(
     database_url: str, statement: Executable, values: Mapping[str, Any]
 ) -> None:
-    """What is ahead of a turn, or behind it, is asked at each post: thousands of turns that ended are not read."""
+    """Each post looks for turns before and after its own: ended turns, which may be thousands, are not read."""
 
     async def ask(engine: AsyncEngine) -> None:
         async with engine.connect() as connection:
@@ -168,14 +168,14 @@ LISTS: Mapping[str, Callable[[AsyncEngine], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("table", LISTS)
 def test_page_does_not_read_the_pages_before_it(database_url: str, table: str) -> None:
-    """However deep a cursor is, the index of the list is entered at it."""
+    """However deep a cursor is, the list's index is entered at it."""
     plans = asked(database_url, table, LISTS[table])
     assert plans.use(f"{table}_listed"), plans.texts
     assert plans.begin_at("created_at"), plans.texts
 
 
 def test_page_asks_how_long_its_own_turns_are_alone(sqlite_url: str) -> None:
-    """Not all those among which it is found: a SQLite without ``octet_length`` reads a text wholly to tell."""
+    """Only the page's own turns are sized, since a SQLite without ``octet_length`` reads a whole text for that."""
     with world_of(sqlite_url) as world:
         fill(world, [{"id": str(number), "session_id": "s", "number": number} for number in range(99)])
     sizes = 0
@@ -200,7 +200,7 @@ def test_page_asks_how_long_its_own_turns_are_alone(sqlite_url: str) -> None:
 
 
 def test_state_of_batches_reads_their_turns_alone(database_url: str) -> None:
-    """Not those of their tenant, of which SQLite believes that they are fewer."""
+    """It does not read all turns of the tenant, which SQLite expects to be fewer."""
 
     async def ask(engine: AsyncEngine) -> None:
         row: dict[str, Any] = {"tenant": "default", "total": 1, "metadata": {}, "created_at": 1.0}
@@ -223,7 +223,7 @@ def test_artifacts_that_expired_are_found_without_those_that_are_good(database_u
 
 
 def test_spending_reads_the_turns_of_a_day(database_url: str) -> None:
-    """Between two bounds, of which Postgres expects few rows, whatever their values: also once all is spent."""
+    """Only turns of the last day are read, also once the budget is used up, whatever Postgres expects."""
     plans = asked(database_url, "turns", lambda engine: Spending(engine, 0.0).allowance("default"))
     assert len(plans.texts) == 2
     assert plans.use("turns_listed"), plans.texts
@@ -268,7 +268,7 @@ SEVERAL = [
 
 @pytest.mark.parametrize(("ask", "table"), SEVERAL)
 def test_several_rows_are_looked_up_as_one_is(sqlite_url: str, ask: Callable[[World], None], table: str) -> None:
-    """Two rows, by keys of several columns: under SQLite's one lock, no table is read as a whole."""
+    """Two rows with keys of several columns: no table is read as a whole, which would hold SQLite's one lock."""
     with world_of(sqlite_url) as world, plans_of(world.engine, table) as plans:
         ask(world)
     assert plans.texts

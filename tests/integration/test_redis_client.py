@@ -1,4 +1,4 @@
-"""The Redis client and the gate when Redis goes away, comes back, forgets, hangs, or the process forks."""
+"""The Redis client and the gate when Redis is away, comes back, forgets its scripts, hangs, or the process forks."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def client(valkey_url: str) -> Iterator[RedisClient]:
 
 @pytest.fixture
 def gate(client: RedisClient) -> RedisGate:
-    """A gate on it."""
+    """A gate on that client."""
     return RedisGate(client, lease_ttl_s=LONG_TTL_S)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_gate_without_redis_is_transient(operation: Callable[[Gate], object]) -> None:
-    """When nothing listens, every operation says that trying again may help."""
+    """If nothing listens, every operation raises an error that may be retried."""
     gate = RedisGate(RedisClient(f"redis://127.0.0.1:{free_port()}/0"), lease_ttl_s=LONG_TTL_S)
     with pytest.raises(TransientError, match="redis did not answer"):
         operation(gate)
@@ -65,7 +65,7 @@ def test_gate_without_redis_is_transient(operation: Callable[[Gate], object]) ->
 
 @pytest.mark.parametrize("operation", ["raise_fence", "admit", "lose"])
 def test_gate_on_a_redis_that_refuses_is_transient(operation: str) -> None:
-    """One that lacks its replicas may have them again soon."""
+    """A Redis that lacks its replicas may soon have them again."""
     with valkey_service() as url:
         client = RedisClient(url)
         gate = RedisGate(client, lease_ttl_s=LONG_TTL_S)
@@ -79,7 +79,7 @@ def test_gate_on_a_redis_that_refuses_is_transient(operation: str) -> None:
 
 @contextmanager
 def proxy_without_a_server() -> Generator[str]:
-    """The URL of something that takes a connection and answers it with an error page."""
+    """The URL of a proxy that accepts connections and answers with an error page."""
 
     def answer(taken: socket.socket) -> None:
         with taken, taken.accept()[0] as asking:
@@ -98,7 +98,7 @@ def proxy_without_a_server() -> Generator[str]:
 
 @contextmanager
 def refused(client: RedisClient, url: str, command: str) -> Generator[RedisClient]:
-    """A client of the same Redis whose user may do all but this command."""
+    """A client of the same Redis whose user may do everything but this command."""
     client.command("ACL SETUSER", "limited", "on", "nopass", "~*", "+@all", f"-{command}")
     limited = RedisClient(url.replace("redis://", "redis://limited:x@"))
     try:
@@ -109,7 +109,7 @@ def refused(client: RedisClient, url: str, command: str) -> Generator[RedisClien
 
 
 def test_beat_of_a_lock_that_redis_refuses_is_transient(client: RedisClient, valkey_url: str) -> None:
-    """Who beats is told, and can tell: the lock is about to be lost."""
+    """The caller learns that the lock is about to be lost."""
     with refused(client, valkey_url, "pexpire") as limited, pytest.raises(TransientError, match="redis refused"):
         RedisLocks(limited, lease_ttl_s=LONG_TTL_S).beat([a_run("t")])
 
@@ -117,7 +117,7 @@ def test_beat_of_a_lock_that_redis_refuses_is_transient(client: RedisClient, val
 def test_what_redis_refuses_to_count_is_logged(
     client: RedisClient, valkey_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As is what it did not answer."""
+    """So is what it did not answer."""
     with refused(client, valkey_url, "hincrby") as limited:
         count(limited, LATE_RESULTS)
     assert f"{LATE_RESULTS} not counted: redis refused" in caplog.text
@@ -125,7 +125,7 @@ def test_what_redis_refuses_to_count_is_logged(
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_gate_on_a_hung_redis_is_transient(operation: Callable[[Gate], object]) -> None:
-    """A Redis that takes the connection and never replies costs the timeout, not the worker."""
+    """A Redis that accepts connections but never replies costs the timeout, and no worker."""
     with closing(socket.create_server(("127.0.0.1", 0))) as hung:
         client = RedisClient(f"redis://127.0.0.1:{hung.getsockname()[1]}/0", socket_timeout_s=0.1)
         with pytest.raises(TransientError, match="redis did not answer"):
@@ -136,14 +136,14 @@ def test_gate_on_a_hung_redis_is_transient(operation: Callable[[Gate], object]) 
 def test_gate_works_on_a_redis_that_forgot_the_scripts(
     operation: Callable[[Gate], object], client: RedisClient, gate: RedisGate
 ) -> None:
-    """A restarted Redis knows no script; each comes along again by itself."""
+    """A restarted Redis has no scripts; each is sent again when it is needed."""
     client.command("SCRIPT FLUSH")
     operation(gate)
     client.command("DEL", "harness:{t}:gate")
 
 
 def test_gate_beats_for_many_turns_on_a_redis_that_forgot_the_scripts(client: RedisClient, gate: RedisGate) -> None:
-    """The batch of beats brings its script along too, and no beat is left out."""
+    """The batch of heartbeats sends its script again, and leaves no heartbeat out."""
     turns = [running(gate) for _ in range(3)]
 
     def beats() -> list[int]:
@@ -169,7 +169,7 @@ def test_client_heals_when_its_connections_are_cut(client: RedisClient, gate: Re
 
 
 def test_client_works_on_after_disconnect(client: RedisClient) -> None:
-    """Dropping the connections is not the end: the next use connects anew."""
+    """After its connections were dropped the client connects again when used."""
     before = client.command("CLIENT ID")
     client.disconnect()
     client.disconnect()
@@ -184,7 +184,7 @@ def _in_child(gate: RedisGate, client: RedisClient, report: Connection) -> None:
 
 
 def test_gate_survives_a_fork(client: RedisClient, gate: RedisGate) -> None:
-    """A forked child uses connections of its own, and the parent's go on working."""
+    """A forked child uses connections of its own, and the parent's keep working."""
     parent_connection = client.command("CLIENT ID")
     mine, theirs = forking.Pipe(duplex=False)
     child = forking.Process(target=_in_child, args=(gate, client, theirs))
@@ -200,19 +200,19 @@ def test_gate_survives_a_fork(client: RedisClient, gate: RedisGate) -> None:
 
 @pytest.mark.parametrize("url", ["nonsense", "http://127.0.0.1:1", "redis://127.0.0.1:port/0", "redis://host/0?db=x"])
 def test_client_names_the_setting_of_a_bad_url(url: str) -> None:
-    """A URL that cannot be one of a Redis is a configuration error, not a traceback."""
+    """A URL that cannot be one of a Redis is a configuration error."""
     with pytest.raises(ConfigError, match="HARNESS_REDIS_URL"):
         RedisClient(url).command("PING")
 
 
 def test_client_names_the_setting_when_credentials_are_refused(valkey_url: str) -> None:
-    """Whoever reads the log of a worker with a wrong password learns which setting to mend."""
+    """The worker's log says which setting to correct."""
     with pytest.raises(TransientError, match="HARNESS_REDIS_URL: redis refused the credentials: invalid username"):
         RedisClient(valkey_url.replace("redis://", "redis://nobody:wrong@")).command("PING")
 
 
 def test_gate_whose_redis_refuses_its_password_for_a_while_is_transient() -> None:
-    """As while a server is being replaced: a new connection is refused, and a later one is not."""
+    """While a server is being replaced, a new connection may be refused and a later one accepted."""
     with valkey_service() as url:
         admin, client = RedisClient(url), RedisClient(url)
         admin.command("CONFIG SET", "requirepass", "secret")
@@ -227,7 +227,7 @@ def test_gate_whose_redis_refuses_its_password_for_a_while_is_transient() -> Non
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_gate_on_what_is_no_redis_is_transient(operation: Callable[[Gate], object]) -> None:
-    """A proxy says in its own words that what is behind it is away."""
+    """A proxy may answer in its own protocol that the server behind it is away."""
     with proxy_without_a_server() as url:
         client = RedisClient(url)
         with pytest.raises(TransientError, match="what answered is no redis"):

@@ -1,4 +1,4 @@
-"""What only the gate on Redis has: keys with a lifetime, and a server's clock that may be set back."""
+"""What only the gate on Redis has: keys that expire, and a server clock that may be set back."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def client(valkey_url: str) -> Iterator[RedisClient]:
 
 @pytest.fixture
 def gate(client: RedisClient) -> RedisGate:
-    """A gate on it."""
+    """A gate on that client."""
     return RedisGate(client, lease_ttl_s=60.0)
 
 
 def lifetime_ms(client: RedisClient, turn_id: str) -> int:
-    """How long the turn's only key will stay."""
+    """How long the turn's only key will stay, in milliseconds."""
     [key] = client.command("KEYS", f"harness:{{{turn_id}}}:*")
     lifetime: int = client.command("PTTL", key)
     return lifetime
@@ -41,7 +41,7 @@ def lifetime_ms(client: RedisClient, turn_id: str) -> int:
 def test_gate_stays_ten_minutes_past_the_last_deadline(
     client: RedisClient, gate: RedisGate, longest_ms: int, expected_ms: int
 ) -> None:
-    """A gate outlives every deadline it was given, an hour at least, whatever is done to it later."""
+    """Whatever is done to it later, a gate outlives each deadline it was given, and stays for an hour at least."""
     turn_id = opened(gate, a_pass("0.0", remaining_ms=longest_ms), a_pass("0.1", remaining_ms=1_000))
     gate.open(turn_id, 1, [a_pass("0.2", remaining_ms=10)])
     gate.close(turn_id, 1)
@@ -49,7 +49,7 @@ def test_gate_stays_ten_minutes_past_the_last_deadline(
 
 
 def test_gate_of_a_turn_that_is_over_holds_no_text(client: RedisClient, gate: RedisGate) -> None:
-    """It stays for an hour; what calls were given and came to is in the journal. A gate that is only shut keeps it."""
+    """It stays for an hour without the calls' texts, which the journal has; a gate that is only closed keeps them."""
     turn_id = opened(gate, a_pass("0.0"), a_pass("0.1"))
     admit(gate, turn_id, "0.0")
     assert gate.complete(a_run(turn_id, "0.0"), "x" * 10_000)
@@ -63,7 +63,7 @@ def test_gate_of_a_turn_that_is_over_holds_no_text(client: RedisClient, gate: Re
 
 
 def test_gate_closes_what_it_reports_as_expired(client: RedisClient, gate: RedisGate) -> None:
-    """A read reported as timed out is closed for good, even if the server's clock is set back."""
+    """A read reported as timed out stays closed even if the server's clock is set back."""
     turn_id = opened(gate, a_pass(remaining_ms=-1))
     assert state(gate, turn_id) is ReadState.EXPIRED
     entry = json.loads(client.command("HGET", f"harness:{{{turn_id}}}:gate", f"e:{READ}"))

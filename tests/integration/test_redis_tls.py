@@ -1,4 +1,4 @@
-"""A Redis that is reached by TLS alone, named as redis-py takes it: without a word on whether to check certificates."""
+"""A Redis that accepts only TLS, with a URL as redis-py has it, which does not say whether to check certificates."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def _proxy(url: str, certificate: Path, listening: Future[tuple[int, Calla
 
 @contextmanager
 def _with_tls(url: str, certificate: Path) -> Generator[int]:
-    """A port of ``localhost`` at which the server of ``url`` is spoken to by TLS."""
+    """A port of ``localhost`` that forwards TLS connections to the server of ``url``."""
     listening: Future[tuple[int, Callable[[], None]]] = Future()
     thread = Thread(target=lambda: asyncio.run(_proxy(url, certificate, listening)))
     thread.start()
@@ -67,19 +67,19 @@ def _with_tls(url: str, certificate: Path) -> Generator[int]:
 
 @pytest.fixture
 def redis_url() -> Generator[str]:
-    """A Valkey of its own."""
+    """A Valkey that only this module uses."""
     with valkey_service() as url:
         yield url
 
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """Of ``localhost``, signed by its owner."""
+    """A certificate of ``localhost`` that its owner has signed."""
     return write_certificate(tmp_path, "localhost")
 
 
 def test_turn_runs_on_a_redis_behind_tls(tmp_path: Path, redis_url: str, certificate: Path) -> None:
-    """Gate, live events, broker and the join of reads side by side: all of a stack speaks TLS."""
+    """The gate, live events, the broker and chords all use TLS."""
     with _with_tls(redis_url, certificate) as port:
         env = {"HARNESS_REDIS_URL": f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}"}
         with harness_up(tmp_path / "home", "--app", "tests.apps.w1:registry", env=env) as up:
@@ -90,7 +90,7 @@ def test_turn_runs_on_a_redis_behind_tls(tmp_path: Path, redis_url: str, certifi
 
 
 def test_certificate_that_nobody_vouches_for_is_refused(redis_url: str, certificate: Path) -> None:
-    """Left to itself, kombu would send the password to whoever answers."""
+    """By default kombu would send the password to any server that answers."""
     with _with_tls(redis_url, certificate) as port:
         broker = load_settings(broker_url=f"rediss://localhost:{port}/0").broker_url
         assert broker is not None

@@ -23,13 +23,13 @@ from harness_worker.testing.waiting import wait_until
 
 
 def test_valkey_is_a_real_server(valkey_url: str) -> None:
-    """Scripts run in it: it is no imitation."""
+    """It runs scripts, so it is no imitation."""
     with Redis.from_url(valkey_url) as client:  # pyright: ignore[reportUnknownMemberType]
         assert client.eval("return redis.call('TIME')", 0)
 
 
 def test_program_that_does_not_run_here_is_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one for another machine; that of the wheel is taken instead."""
+    """A program for another machine is skipped, and the wheel's is used instead."""
     broken = tmp_path / "valkey-server"
     broken.write_bytes(b"\x7fELF of another machine")
     broken.chmod(0o755)
@@ -45,7 +45,7 @@ def test_database_is_migrated_and_fresh(database_url: str) -> None:
 
 
 def test_valkey_service_leaves_nothing_behind() -> None:
-    """After the context the server is gone."""
+    """After the context, the server is gone."""
     with valkey_service() as url:
         assert answers(url)
     assert not answers(url)
@@ -53,14 +53,14 @@ def test_valkey_service_leaves_nothing_behind() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_postgres_runs_without_user_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root without user namespaces runs Postgres as another user."""
+    """Without them, root runs Postgres as another user."""
     monkeypatch.setattr(postgres, "_may_unshare", lambda: False)
     with postgres_service() as server:
         server.drop_database(server.create_database())
 
 
 def test_many_files_lie_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere they are where all others are; gone they are everywhere."""
+    """Without room, they lie where all others do; after the context they are gone."""
     monkeypatch.setattr(temporary, "_MEMORY", tmp_path)
     for room_bytes, is_there in ((0, True), (1 << 62, False)):
         monkeypatch.setattr(temporary, "_ROOM_BYTES", room_bytes)
@@ -72,7 +72,7 @@ def test_many_files_lie_in_memory_where_there_is_room(tmp_path: Path, monkeypatc
 def test_what_killed_processes_left_in_memory_is_removed_where_there_is_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else there would never be room again."""
+    """Otherwise there would never be room again."""
     monkeypatch.setattr(temporary, "_MEMORY", tmp_path)
     monkeypatch.setattr(temporary, "_ROOM_BYTES", 1 << 62)
     left = tmp_path / "harness-testing-99999999-postgres-left"
@@ -94,7 +94,7 @@ with valkey_service() as valkey, postgres_service() as postgres:
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
 def test_services_end_with_their_process(sig: signal.Signals) -> None:
-    """However a test process ends, no server outlives it."""
+    """However a test process ends, its servers end too."""
     command = [sys.executable, "-c", _HOLDS_SERVERS]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert holder.stdout is not None

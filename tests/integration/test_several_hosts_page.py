@@ -1,4 +1,4 @@
-"""The page on operating shows commands that start the parts of a fleet by themselves, as on several hosts."""
+"""The page on operating shows commands that start the parts of a fleet one by one, as on several hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS, PREPARE, START = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.MULTILI
 
 
 def test_parts_start_as_the_page_says(tmp_path: Path) -> None:
-    """With the settings that it names, the tables and the key: then its last command, doctor, finds all parts well."""
+    """With the page's settings, and once tables and a key exist, the page's ``doctor`` finds all parts well."""
     with valkey_service() as redis_url, postgres_service() as postgres, ExitStack() as running:
         settings = {
             "HARNESS_DATABASE_URL": postgres.create_database(),
@@ -44,14 +44,14 @@ def test_parts_start_as_the_page_says(tmp_path: Path) -> None:
 
 
 def commands(block: str) -> list[list[str]]:
-    """The arguments of each ``harness`` in a block, with an app that is there."""
+    """The arguments of each ``harness`` command in a block, with an app that exists here."""
     lines = [line.removeprefix(".venv/bin/harness ") for line in block.splitlines()]
     return [shlex.split(line.replace("my_agents:registry", "tests.apps.trivial:registry")) for line in lines]
 
 
 @contextmanager
 def started(arguments: list[str], env: Mapping[str, str], log: Path) -> Generator[None]:
-    """A part that runs until the context ends."""
+    """A part of the fleet that runs until the context ends."""
     with log.open("wb") as sink:
         part = subprocess.Popen([*HARNESS, *arguments], cwd=ROOT, env={**os.environ, **env}, stdout=sink, stderr=sink)
     try:

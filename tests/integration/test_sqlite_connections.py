@@ -1,4 +1,4 @@
-"""What connections to SQLite ask of it, in both packages."""
+"""The settings of connections to SQLite, in both packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FULL = 2
 
 
 def asked_of_worker(url: str, pragma: str) -> object:
-    """What a connection of a worker says."""
+    """The answer of a worker's connection."""
     engine = make_engine(url)
     try:
         with engine.connect() as connection:
@@ -25,7 +25,7 @@ def asked_of_worker(url: str, pragma: str) -> object:
 
 
 def asked_of_gateway(url: str, pragma: str) -> object:
-    """What a connection of a gateway says."""
+    """The answer of a gateway's connection."""
 
     async def ask() -> object:
         engine = create_engine(url)
@@ -50,5 +50,5 @@ def test_connections_to_sqlite_sync_every_commit(sqlite_url: str, asked: Callabl
 
 @pytest.mark.parametrize("asked", [asked_of_worker, asked_of_gateway])
 def test_connections_to_sqlite_check_foreign_keys(sqlite_url: str, asked: Callable[[str, str], object]):
-    """A gateway's bug is refused on SQLite too, as on Postgres."""
+    """A bug of the gateway is refused on SQLite just as on Postgres."""
     assert asked(sqlite_url, "foreign_keys") == 1
