@@ -49,7 +49,7 @@ class Fleet:
     directory: Path
 
     def post(self, script: str, count: int) -> list[str]:
-        """Post some turns of a script; returns their ids."""
+        """Post so many turns with a script; returns their ids."""
         body = {"agent": "stormy", "input": "go", "metadata": {"script": script}}
         return [self._asked("POST", "/v1/turns", json=body)["id"] for _ in range(count)]
 
@@ -58,7 +58,7 @@ class Fleet:
         return self._asked("GET", f"/v1/turns/{turn_id}", params={"include": "messages"})
 
     def ended(self, turn_ids: Sequence[str]) -> list[Ended]:
-        """The turns once all of them are over."""
+        """The turns, once all of them have ended."""
 
         def over() -> list[Json] | None:
             turns = [self.turn(turn_id) for turn_id in turn_ids]
@@ -68,11 +68,11 @@ class Fleet:
         return [Ended(turn=turn, events=self._events(turn["id"])) for turn in turns]
 
     def log(self, host: str) -> str:
-        """What the worker of a host has said."""
+        """The log of a host's worker."""
         return (self.directory / f"{host}.log").read_text(errors="replace")
 
     def judged(self, ended: Sequence[Ended]) -> Verdict:
-        """What the judge says of turns as they were at their end, and are now."""
+        """The judge's verdict on turns as they were at their end and as they are now."""
         later = [Ended(turn=self.turn(each.turn["id"]), events=self._events(each.turn["id"])) for each in ended]
         log = "\n".join(map(self.log, WORKERS))
         rough = Roughness(posted=len(ended), kills=0, faults=1, log=log, left_behind=())
@@ -89,10 +89,10 @@ class Fleet:
 
 @contextmanager
 def open_fleet(directory: Path) -> Generator[Fleet]:
-    """Everything on six hosts, ready for turns; all gone at the end.
+    """All six hosts, ready for turns; everything is removed at the end.
 
     Raises:
-        OSError: There may be no network namespaces here.
+        OSError: Network namespaces are not possible here.
     """
     with ExitStack() as stack:
         hosts = stack.enter_context(network("services", "gateway", *WORKERS))

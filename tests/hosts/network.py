@@ -34,7 +34,7 @@ class Host:
 
     @contextmanager
     def inside(self) -> Generator[None]:
-        """Within the context this thread, with the sockets it makes and the processes it starts, is on the host."""
+        """Within the context this thread, with sockets that it makes and processes that it starts, is on the host."""
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         try:
             _enter(os.open(_NAMESPACES / _namespace(self.network, self.name), os.O_RDONLY))
@@ -43,24 +43,24 @@ class Host:
             _enter(home)
 
     def command(self, *command: str) -> list[str]:
-        """The command line of a process that takes this host's name for that of the machine."""
+        """The command line of a process for which this host's name is the machine's."""
         return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.name, *command]
 
     def cut(self) -> None:
-        """Pull its cable: nothing comes or goes, and nobody is told."""
+        """Pull its cable: no packet comes or goes, and nobody is told."""
         _ip("-n", _namespace(self.network, "switch"), "link", "set", self.name, "down")
 
     def join(self) -> None:
-        """Put its cable in again."""
+        """Plug its cable in again."""
         _ip("-n", _namespace(self.network, "switch"), "link", "set", self.name, "up")
 
 
 @contextmanager
 def network(*names: str) -> Generator[dict[str, Host]]:
-    """Hosts of these names, connected; all gone at the end.
+    """Hosts with these names, connected; they are removed at the end.
 
     Raises:
-        OSError: There may be no namespaces here; it says what is missing.
+        OSError: Namespaces are not possible here; the message says what is missing.
     """
     prefix = f"h{os.getpid()}"
     hosts = {name: Host(name=name, network=prefix, address=f"10.77.0.{i}") for i, name in enumerate(names, start=1)}

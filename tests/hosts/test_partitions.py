@@ -1,4 +1,4 @@
-"""Hosts that are cut off from the rest, go on alone, and come back: the promise holds."""
+"""Hosts that are cut off from the others, continue alone, and come back: the promise holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACK_TIMEOUT_S = 90.0
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fleet]:
-    """Six hosts; skipped where the kernel lets nobody make one."""
+    """Six hosts; the tests are skipped where the kernel forbids network namespaces."""
     opened = open_fleet(tmp_path_factory.mktemp("hosts"))
     try:
         ready = opened.__enter__()
@@ -29,7 +29,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Generator[Fleet]:
 
 
 def runs_on(host: str, tool: str, turn: dict[str, Any]) -> bool:
-    """Whether the turn's call of that tool was started by that host and is not known to have ended."""
+    """Whether that host started the turn's call of that tool, and the call is not known to have ended."""
     return any(
         call["tool"] == tool and call["outcome"] is None and (call["worker"] or "").startswith(f"tools@{host}/")
         for call in turn["calls"]
@@ -37,7 +37,7 @@ def runs_on(host: str, tool: str, turn: dict[str, Any]) -> bool:
 
 
 def keeps_the_promise(fleet: Fleet, ended: list[Ended]) -> None:
-    """Each turn is completed, each effect is as it is told, and nothing changed afterwards."""
+    """Check that each turn completed, each effect matches its report, and nothing changed afterwards."""
     verdict = fleet.judged(ended)
     wrong = (verdict.effects_lost, verdict.effects_doubled, verdict.effects_forbidden, verdict.late_commits)
     assert (wrong, verdict.unsound) == ((0, 0, 0, 0), ()), verdict.to_json()
@@ -45,7 +45,7 @@ def keeps_the_promise(fleet: Fleet, ended: list[Ended]) -> None:
 
 
 def works_again(fleet: Fleet, host: str, sign: str) -> None:
-    """Wait until the log of a host's worker has another ``sign`` of work in it; turns go on meanwhile."""
+    """Wait until the log of a host's worker has another ``sign`` of work, while turns continue."""
     known = fleet.log(host).count(sign)
 
     def has_worked() -> bool:
@@ -57,7 +57,7 @@ def works_again(fleet: Fleet, host: str, sign: str) -> None:
 
 @pytest.mark.parametrize("tool", ["send", "put"])
 def test_tool_host_that_is_cut_off_harms_nothing(fleet: Fleet, tool: str) -> None:
-    """It is cut off in the midst of a write, ends it alone, and comes back with a result that nobody wants any more."""
+    """The host is cut off during a write, ends it alone, and comes back with a result that is refused."""
     host = fleet.hosts["tools-1"]
     ids = fleet.post("slow", 8)
 
@@ -77,7 +77,7 @@ def test_tool_host_that_is_cut_off_harms_nothing(fleet: Fleet, tool: str) -> Non
 
 
 def test_coordinator_host_that_is_cut_off_harms_nothing(fleet: Fleet) -> None:
-    """It is cut off while it asks the model; the others take its turns over; what it would commit is refused."""
+    """It is cut off during a model call: others take its turns over, and what it would commit is refused."""
     host = fleet.hosts["coordinator-1"]
     ids = fleet.post("watched", 8)
     wait_until(lambda: all(fleet.turn(turn_id)["status"] == "running" for turn_id in ids), "the turns to be driven", 30)

@@ -1,4 +1,4 @@
-"""A database's host that is cut off is given up in time, rather than after the system's quarter of an hour."""
+"""A database whose host is cut off is given up in time, not only after the system's quarter of an hour."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def given_up_after_s(engine: Engine, statement: str) -> float:
 
 
 def test_statement_to_a_host_that_was_cut_off_fails_in_time(far: tuple[Host, Engine]) -> None:
-    """What is sent is never acknowledged."""
+    """The host never acknowledges what is sent."""
     host, engine = far
     host.cut()
     assert given_up_after_s(engine, "SELECT 1") < SILENCE_S + SLACK_S
 
 
 def test_statement_whose_host_is_cut_off_meanwhile_fails_in_time(far: tuple[Host, Engine]) -> None:
-    """What was sent is acknowledged, and never answered."""
+    """The host acknowledged the statement, but never answers it."""
     host, engine = far
     cutting = threading.Timer(2.0, host.cut)
     cutting.start()

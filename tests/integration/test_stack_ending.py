@@ -1,4 +1,4 @@
-"""How a stack ends: asked, pressed, or killed; nothing may be left, nor block the next start."""
+"""How a stack ends, by a signal, by Ctrl-C or by a kill: nothing may be left that runs or blocks the next start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=forked)
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop_leaves_no_process(tmp_path: Path, sig: signal.Signals) -> None:
-    """SIGTERM, and Ctrl-C to the whole terminal's group, drain and exit 0."""
+    """SIGTERM, and Ctrl-C for all processes of the terminal, drain the stack, which exits with 0."""
     with harness_up(tmp_path / "home") as up:
         up.info()
         children = up.children()
@@ -52,7 +52,7 @@ def test_asked_to_stop_leaves_no_process(tmp_path: Path, sig: signal.Signals) ->
 
 @pytest.mark.parametrize(("sig", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_asked_to_stop_while_starting_leaves_no_process(tmp_path: Path, sig: signal.Signals, code: int) -> None:
-    """A stack that is not ready yet stops too; after Ctrl-C its exit code says that it never was ready."""
+    """A stack that is not ready yet stops too; after Ctrl-C its exit code shows that it never was ready."""
     with harness_up(tmp_path / "home") as up:
         pid_file = tmp_path / "home" / "run" / "gateway.pid"
         wait_until(pid_file.exists, "the gateway to be started", 60)
@@ -65,7 +65,7 @@ def test_asked_to_stop_while_starting_leaves_no_process(tmp_path: Path, sig: sig
 
 
 def test_killed_stack_takes_its_processes_along_and_starts_again(tmp_path: Path) -> None:
-    """After SIGKILL nothing runs on, and a cut tail of Redis' file does not block the next start."""
+    """After SIGKILL nothing keeps running, and a torn end of Redis' file does not block the next start."""
     home = tmp_path / "home"
     with harness_up(home) as up:
         with Redis.from_url(up.info().redis_url) as client:  # pyright: ignore[reportUnknownMemberType]
@@ -83,7 +83,7 @@ def test_killed_stack_takes_its_processes_along_and_starts_again(tmp_path: Path)
 
 
 def test_unreadable_redis_data_does_not_block_the_start(tmp_path: Path) -> None:
-    """Redis may lose everything: data it cannot read is set aside, and the log says so."""
+    """Redis may lose everything, so data that it cannot read is set aside, and the log says so."""
     home = tmp_path / "home"
     data = home / "valkey" / "appendonlydir"
     data.mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_unreadable_redis_data_does_not_block_the_start(tmp_path: Path) -> None:
 
 
 def test_worker_killed_while_its_pool_starts_leaves_none(tmp_path: Path, sqlite_url: str, valkey_url: str) -> None:
-    """A process whose worker died before it could ask to die with it ends by itself."""
+    """If its worker dies before a pool process could ask to be killed with it, the process ends by itself."""
     (tmp_path / "slow.py").write_text(SLOW_TO_FORK)
     command = [*HARNESS, "worker", "--role", "tools", "--app", "slow:registry", "--concurrency", "2"]
     env = {**os.environ, "HARNESS_REDIS_URL": valkey_url, "HARNESS_DATABASE_URL": sqlite_url}

@@ -1,4 +1,4 @@
-"""What ``harness up`` refuses: each time a message that helps, the right exit code, and nothing left running."""
+"""What ``harness up`` refuses: each time with a helpful message and the right exit code, and nothing keeps running."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_up_refuses_with_a_message(
     ("app", "words"), [("shop", "write it as module:registry"), ("no_such_module:registry", "No module named")]
 )
 def test_up_refuses_an_app_that_cannot_be_before_it_starts_anything(tmp_path: Path, app: str, words: str) -> None:
-    """One line, at once: no Redis has begun, nor is there a home."""
+    """It prints one line at once, starts no Redis and makes no home."""
     refused = run_here("up", "--home", str(tmp_path / "home"), "--port", "0", "--app", app)
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"harness: application {app!r}: ")
@@ -58,7 +58,7 @@ def test_up_refuses_an_app_that_cannot_be_before_it_starts_anything(tmp_path: Pa
 
 
 def test_up_names_a_port_that_is_taken(tmp_path: Path) -> None:
-    """A port in use is wrong usage; the message says which and what to do."""
+    """A port in use is wrong usage; the message names it and says what to do."""
     with listening_socket() as taken:
         port = str(port_of(taken))
         refused = run_harness("up", "--home", str(tmp_path / "home"), "--port", port, "--app", APP)
@@ -69,7 +69,7 @@ def test_up_names_a_port_that_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["up", "--app", APP], ["demo"], ["sweep", "run", "tau2-retail"]])
 def test_a_home_that_cannot_be_is_named(tmp_path: Path, command: list[str]) -> None:
-    """A home that is a file is wrong usage, and so is one that is there and cannot be written to."""
+    """A home that is a file, or that cannot be written to, is wrong usage."""
     home = tmp_path / "home"
     home.write_text("not a directory")
     refusals = [run_here(*command, "--home", str(home))]
@@ -84,6 +84,6 @@ def test_a_home_that_cannot_be_is_named(tmp_path: Path, command: list[str]) -> N
 
 
 def test_refused_up_leaves_no_server() -> None:
-    """No Valkey with a home of these tests runs on; other tests of this process may have their own."""
+    """No Valkey runs for a home of these tests; other tests of this process may have theirs."""
     servers = [process for process in psutil.Process().children(recursive=True) if "valkey" in process.name()]
     assert not [server for server in servers if any("test_up_" in argument for argument in server.cmdline())]

@@ -1,4 +1,4 @@
-"""A running stack: what it says, that it heals, and that it keeps others off its home."""
+"""A running stack: what it reports, that it restarts its processes, and that it keeps its home to itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.xdist_group("stack")  # one stack for all of them
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
-    """One stack for this module; each test leaves it healthy."""
+    """One stack for this module; each test must leave it healthy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         patch.setenv("HARNESS_GRACE_S", "69")
@@ -59,14 +59,14 @@ def test_stack_is_ready_when_it_says_so(stack: StackInfo) -> None:
 
 
 def test_stack_ready_line_has_its_fields(stack: StackInfo) -> None:
-    """The line names what clients of a stack need."""
+    """The line has what clients of a stack need."""
     line = json.loads(stack.ready_line())
     assert list(line) == ["gateway", "pid", "redis", "database", "home", "app", "processes"]
     assert line["processes"][0] == {"role": "redis", "pid": stack.processes[0].pid}
 
 
 def test_stack_has_its_openers_grace(stack: StackInfo) -> None:
-    """A command that starts a stack lets its workers finish for as long as its user said."""
+    """If a command starts a stack, its workers get the grace time that the user has set."""
     worker = psutil.Process(role_pid(stack.home, "tools"))
     assert float(worker.environ()["HARNESS_GRACE_S"]) == pytest.approx(69 * CHILD_GRACE_SHARE)
 
@@ -79,7 +79,7 @@ def test_stack_is_found_by_its_home(stack: StackInfo) -> None:
 
 
 def test_second_up_on_a_home_is_refused(stack: StackInfo) -> None:
-    """A second stack on the same home exits 1 and names home and pid; the first goes on."""
+    """It exits with 1 and names home and pid; the first stack keeps running."""
     second = run_harness("up", "--home", str(stack.home), "--port", "0", "--app", APP)
     assert second.returncode == 1
     assert str(stack.home) in second.stderr
@@ -90,14 +90,14 @@ def test_second_up_on_a_home_is_refused(stack: StackInfo) -> None:
 
 
 def test_ready_screen_gives_commands_for_an_agent_there_is(stack: StackInfo) -> None:
-    """What it says to try works as it stands: it names a real agent at the real address."""
+    """The suggested command works as it is: it names a real agent at the real address."""
     screen = ready_screen(stack)
     assert f'curl -s {stack.gateway_url}/v1/turns -H \'Prefer: wait=20\' -d \'{{"agent": "trivial"' in screen
     assert "\x1b" not in screen
 
 
 def test_ready_screen_says_that_there_is_no_agent(tmp_path: Path) -> None:
-    """An app may declare tools alone; then there is nobody to ask, and no command that would work."""
+    """An app may have only tools; then no command is suggested, because none would work."""
     (tmp_path / "agentless.py").write_text("from harness_worker import Registry\n\nregistry = Registry()\n")
     path = os.pathsep.join((str(tmp_path), str(ROOT)))
     with open_stack(home=tmp_path / "home", app="agentless:registry", tools=1, env={"PYTHONPATH": path}) as alone:
@@ -107,7 +107,7 @@ def test_ready_screen_says_that_there_is_no_agent(tmp_path: Path) -> None:
 
 
 def test_redis_asks_other_users_of_the_machine_for_a_password(stack: StackInfo) -> None:
-    """It stands in the URL and in files for this user alone: in no arguments, which all see, nor on the screen."""
+    """The password is in the URL and in files of this user alone, but in no arguments and not on the screen."""
     parts = urlsplit(stack.redis_url)
     assert answers(stack.redis_url)
     assert not answers(f"redis://{parts.hostname}:{parts.port}/0")
@@ -122,7 +122,7 @@ def test_redis_asks_other_users_of_the_machine_for_a_password(stack: StackInfo) 
 
 
 def test_second_worker_joins_by_the_home(stack: StackInfo, tmp_path: Path) -> None:
-    """A worker beside the stack finds its URLs by the home, and SIGTERM ends it well."""
+    """A worker beside the stack finds its URLs by the home, and exits with 0 on SIGTERM."""
     ready = tmp_path / "ready"
     options = ("--role", "tools", "--app", APP, "--home", str(stack.home), "--concurrency", "1")
     with subprocess.Popen([*HARNESS, "worker", *options, "--ready-file", str(ready)], cwd=ROOT) as second:
@@ -133,7 +133,7 @@ def test_second_worker_joins_by_the_home(stack: StackInfo, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("role", ["redis", "gateway", "coordinator", "tools"])
 def test_killed_process_is_started_again(stack: StackInfo, role: str) -> None:
-    """Whichever process dies comes back, and the URLs stay true."""
+    """Whichever process dies is started again, and the stack's URLs stay valid."""
     with Redis.from_url(stack.redis_url) as client:  # pyright: ignore[reportUnknownMemberType]
         client.set("survives", role)  # pyright: ignore[reportUnknownMemberType]
         await_synced(client)
@@ -149,7 +149,7 @@ def test_killed_process_is_started_again(stack: StackInfo, role: str) -> None:
 
 
 def test_log_has_no_words_of_users_at_any_level(stack: StackInfo) -> None:
-    """What a turn was asked, and under which system prompt, is in no line, of Celery's neither."""
+    """No line, Celery's included, has a turn's input or its system prompt."""
     spoken, prompted = uuid.uuid4().hex, uuid.uuid4().hex
     asked = {"agent": "trivial", "input": spoken, "system_prompt_override": prompted}
     with Celery("shop", broker=stack.redis_url, backend=stack.redis_url, set_as_current=False) as producer:
@@ -163,6 +163,6 @@ def test_log_has_no_words_of_users_at_any_level(stack: StackInfo) -> None:
 
 
 def test_bad_app_is_told_to_the_opener(tmp_path: Path) -> None:
-    """A stack that cannot start raises with the message of the process that knew why."""
+    """If a stack cannot start, the error has the message of the process that failed."""
     with pytest.raises(ConfigError, match="no_such_module"), open_stack(home=tmp_path / "home", app="no_such_module:x"):
         pass

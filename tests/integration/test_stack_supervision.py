@@ -1,4 +1,4 @@
-"""Supervising real child processes: grace, urgency, leftovers."""
+"""Supervising real child processes: the grace time, a second signal, and processes left over."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def output() -> io.StringIO:
-    """Where the supervisor writes."""
+    """The file that the supervisor writes to."""
     return io.StringIO()
 
 
@@ -55,17 +55,17 @@ def child(home: Home, output: io.StringIO, program: str, role: str = "tools") ->
 
 
 def supervisor(output: io.StringIO, stop: StopSignal, grace_s: float) -> Supervisor:
-    """A supervisor of nothing yet."""
+    """A supervisor without children."""
     return Supervisor(stop, LogWriter(output, coloured=False), grace_s=grace_s, on_change=lambda: None)
 
 
 def said_up(output: io.StringIO, times: int = 1) -> bool:
-    """Whether the children's first words were logged."""
+    """Whether the children's first output was logged."""
     return output.getvalue().count("| up") >= times
 
 
 def test_stubborn_child_is_killed_within_the_grace_time(home: Home, output: io.StringIO) -> None:
-    """A child that ignores every polite signal does not outlive the grace time, and the log says so."""
+    """A child that ignores signals does not outlive the grace time, and the log says so."""
     with supervisor(output, StopSignal(), grace_s=1.0) as group:
         stubborn = child(home, output, _STUBBORN)
         group.start(stubborn)
@@ -77,7 +77,7 @@ def test_stubborn_child_is_killed_within_the_grace_time(home: Home, output: io.S
 
 
 def test_second_interrupt_kills_at_once(home: Home, output: io.StringIO) -> None:
-    """Ctrl-C while it drains ends the wait."""
+    """Another Ctrl-C during the drain ends the wait."""
     stop = StopSignal()
     with supervisor(output, stop, grace_s=60.0) as group:
         group.start(child(home, output, _STUBBORN))
@@ -89,7 +89,7 @@ def test_second_interrupt_kills_at_once(home: Home, output: io.StringIO) -> None
 
 
 def test_what_a_child_started_ends_with_it(home: Home, output: io.StringIO) -> None:
-    """A dead child's own children, such as a pool's, do not run on."""
+    """If a child dies, its own children, such as pool processes, end too."""
     with supervisor(output, StopSignal(), grace_s=5.0) as group:
         parent = child(home, output, _PARENT)
         group.start(parent)
@@ -100,7 +100,7 @@ def test_what_a_child_started_ends_with_it(home: Home, output: io.StringIO) -> N
 
 
 def test_child_that_cannot_be_started_again_is_tried_once_more(home: Home, output: io.StringIO) -> None:
-    """What the system refuses for a moment, such as a place on the disk, does not end the others."""
+    """If the system refuses something for a moment, such as disk space, the other children keep running."""
     stop = StopSignal()
 
     def take_its_place_away() -> None:
@@ -125,7 +125,7 @@ def test_child_that_cannot_be_started_again_is_tried_once_more(home: Home, outpu
 
 
 def test_log_lines_carry_their_role(home: Home, output: io.StringIO) -> None:
-    """Each line says whose it is; nothing is coloured for a file."""
+    """Each line names its process's role, and a file gets no colours."""
     with supervisor(output, StopSignal(), grace_s=5.0) as group:
         group.start(child(home, output, _POLITE, role="gateway"))
         wait_until(lambda: said_up(output), "the child's first words")
@@ -135,7 +135,7 @@ def test_log_lines_carry_their_role(home: Home, output: io.StringIO) -> None:
 
 @pytest.fixture
 def orphan(home: Home) -> Generator[subprocess.Popen[bytes]]:
-    """A process as a killed stack would leave it."""
+    """A process such as a killed stack would leave."""
     process = subprocess.Popen([sys.executable, "-c", _STUBBORN], env={**os.environ, MARK: str(home.path)})
     yield process
     process.kill()
@@ -143,14 +143,14 @@ def orphan(home: Home) -> Generator[subprocess.Popen[bytes]]:
 
 
 def test_leftover_known_by_its_mark_is_ended(home: Home, output: io.StringIO, orphan: subprocess.Popen[bytes]) -> None:
-    """Whatever carries the home's mark is ended before the next start."""
+    """A process that carries the home's mark is ended before the next start."""
     end_leftovers(home, LogWriter(output, coloured=False))
     assert not psutil.pid_exists(orphan.pid)
     assert str(orphan.pid) in output.getvalue()
 
 
 def test_leftover_known_by_its_file_is_ended(home: Home, output: io.StringIO) -> None:
-    """A server without the mark is known by its pid and start time."""
+    """A server without the mark is recognised by its pid and start time in a file."""
     with subprocess.Popen([sys.executable, "-c", _STUBBORN]) as server:
         identity = ProcessIdentity.of(server.pid)
         record = {"pid": identity.pid, "start": identity.start}
@@ -161,7 +161,7 @@ def test_leftover_known_by_its_file_is_ended(home: Home, output: io.StringIO) ->
 
 
 def test_process_is_known_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On Linux a clock that is set moves the boot, and with it every start's time of day; elsewhere that stays."""
+    """On Linux, setting the clock moves the boot's time of day, and with it that of every process's start."""
     identity = ProcessIdentity.of(os.getpid())
     said = psutil.Process().create_time()
 
@@ -173,7 +173,7 @@ def test_process_is_known_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatc
 
 
 def test_pid_that_was_given_again_is_left_alone(home: Home, output: io.StringIO) -> None:
-    """A written pid whose process started at another time is somebody else's."""
+    """If the process of a recorded pid has another start time, it belongs to somebody else."""
     identity = ProcessIdentity.of(os.getpid())
     record = {"pid": identity.pid, "start": f"{identity.start}1"}
     home.pid_file("redis").write_text(json.dumps(record))

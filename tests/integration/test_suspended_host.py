@@ -1,4 +1,4 @@
-"""A host that sleeps, as a laptop does: in a time namespace, where the kernel lets time pass that no process ran in."""
+"""A host that is suspended, like a laptop: simulated by a time namespace, whose clock the kernel moves ahead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ print(SystemClock().monotonic() - time.monotonic())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux'")
 def test_clock_goes_on_while_the_host_sleeps():
-    """What was let in before the sleep begins no more after it."""
+    """A call that was admitted before the suspension does not start after it."""
     asleep = ["unshare", "--user", "--map-root-user", "--time", "--boottime", str(SLEPT_S)]
     if subprocess.run([*asleep, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no time namespaces here")
@@ -27,6 +27,6 @@ def test_clock_goes_on_while_the_host_sleeps():
 
 
 def suspended_s() -> float:
-    """How long this host itself has slept."""
+    """How long this host itself has been suspended, in seconds."""
     ran = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     return float(ran.stdout)

@@ -1,4 +1,4 @@
-"""``harness sweep run`` as a user runs it: a process of its own, real stacks, real databases."""
+"""``harness sweep run`` as a user runs it: in a process of its own, with real stacks and databases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.one_database("postgres")
 def test_sweep_over_http_equals_the_plain_replay(database_url: str, tmp_path: Path):
-    """A stack of its own, tools in four processes: every task passes, and the files say what happened."""
+    """With a stack of its own and four tool processes every task passes, and the files say what happened."""
     effects, observations = tmp_path / "effects.jsonl", tmp_path / "observations.jsonl"
     ended = _sweep(
         *("tau2-retail", "--half", "dev", "--limit", "4", "--home", str(tmp_path / "home"), "--json"),
@@ -53,7 +53,7 @@ def test_sweep_over_http_equals_the_plain_replay(database_url: str, tmp_path: Pa
 
 @pytest.mark.acceptance
 def test_sweep_finds_the_places_of_a_running_stack(tmp_path: Path):
-    """With a URL alone the sweep reads the state that this stack's tools wrote."""
+    """Given only a URL, the sweep finds and reads the state that this stack's tools wrote."""
     home = tmp_path / "home"
     app = "harness_worker.workloads.tau2.retail_app:registry"
     with open_stack(home=home, app=app, coordinators=1, tools=1, env={"HARNESS_HOME": str(home)}) as stack:
@@ -67,7 +67,7 @@ def test_sweep_finds_the_places_of_a_running_stack(tmp_path: Path):
 
 @pytest.mark.one_database("sqlite")
 def test_sweep_in_one_process_equals_the_plain_replay(database_url: str, tmp_path: Path):
-    """The same through ``AgentHarness.run_turn``, without stack."""
+    """The result is the same through ``AgentHarness.run_turn``, without a stack."""
     ended = _sweep(
         *("tau2-airline", "--half", "dev", "--limit", "4", "--via", "inprocess", "--home", str(tmp_path), "--json"),
         database_url=database_url,
@@ -79,7 +79,7 @@ def test_sweep_in_one_process_equals_the_plain_replay(database_url: str, tmp_pat
 
 @pytest.mark.acceptance
 def test_sweep_of_a_category_equals_the_plain_replay(tmp_path: Path):
-    """Calls of unknown effect over HTTP: each a wave of its own, one message a user's turn, long outputs set aside."""
+    """Calls of unknown effect have a wave each, a user's turn is one message, and long outputs are artifacts."""
     observations = tmp_path / "observations.jsonl"
     ended = _sweep(
         *("bfcl-multi-turn", "--category", "long_context", "--half", "dev", "--limit", "3"),
@@ -94,7 +94,7 @@ def test_sweep_of_a_category_equals_the_plain_replay(tmp_path: Path):
 
 
 def test_sweep_says_that_nothing_answers(tmp_path: Path):
-    """A URL where no gateway is: a message, exit code 3."""
+    """If no gateway is at the URL, there is a message, and the exit code is 3."""
     ended = run_here("sweep", "run", "tau2-retail", "--url", "http://127.0.0.1:9", "--home", str(tmp_path))
     assert ended.returncode == 3
     assert "nothing answers at http://127.0.0.1:9" in ended.stderr
@@ -112,7 +112,7 @@ def test_sweep_says_that_nothing_answers(tmp_path: Path):
     ],
 )
 def test_sweep_refuses_wrong_usage(arguments: list[str], tmp_path: Path):
-    """An unknown workload or a bad option: exit code 2."""
+    """An unknown workload or a bad option exits with 2."""
     ended = run_here("sweep", "run", *arguments, "--home", str(tmp_path))
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
@@ -120,7 +120,7 @@ def test_sweep_refuses_wrong_usage(arguments: list[str], tmp_path: Path):
 
 @pytest.mark.parametrize("option", ["--effects", "--observations"])
 def test_sweep_looks_first_whether_it_can_write(option: str, tmp_path: Path):
-    """Before anything runs: exit code 2, and no stack was started."""
+    """If it cannot, it exits with 2 before a stack is started."""
     ended = run_here("sweep", "run", "tau2-retail", option, str(tmp_path), "--home", str(tmp_path / "home"))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"harness: {option} {tmp_path}: Is a directory\n"
@@ -128,7 +128,7 @@ def test_sweep_looks_first_whether_it_can_write(option: str, tmp_path: Path):
 
 
 def test_sweep_tells_its_result_although_a_file_is_lost(tmp_path: Path):
-    """A disk that fills up meanwhile costs the file, and not the figures."""
+    """If the disk fills up meanwhile, the file is lost, but the figures are printed."""
     ended = _sweep(
         *("tau2-retail", "--half", "dev", "--limit", "2", "--via", "inprocess", "--home", str(tmp_path), "--json"),
         *("--effects", "/dev/full"),
@@ -139,7 +139,7 @@ def test_sweep_tells_its_result_although_a_file_is_lost(tmp_path: Path):
 
 
 def test_sweep_writes_its_files_although_nobody_reads_its_result(tmp_path: Path):
-    """A reader of stdout that has left, or a disk that is full, costs the figures, and not the files."""
+    """If stdout cannot be written, the figures are lost, but the files are written."""
     effects, observations = tmp_path / "effects.jsonl", tmp_path / "observations.jsonl"
     options = ("--half", "dev", "--limit", "2", "--via", "inprocess", "--home", str(tmp_path))
     files = ("--effects", str(effects), "--observations", str(observations))
@@ -152,7 +152,7 @@ def test_sweep_writes_its_files_although_nobody_reads_its_result(tmp_path: Path)
 
 @pytest.mark.parametrize(("workload", "package"), [("tau2-retail", "tau2"), ("bfcl-multi-turn", "bfcl_eval")])
 def test_sweep_says_how_to_install_what_is_missing(workload: str, package: str, tmp_path: Path):
-    """Without the package: the command that installs it, exit code 2."""
+    """Without the package it prints the command that installs it, and exits with 2."""
     command = [sys.executable, "-c", WITHOUT.format(package=package), "sweep", "run", workload, "--home", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2

@@ -1,4 +1,4 @@
-"""The tools of tau2 over state in SQL, called one by one, against tau2's own environment."""
+"""The tools of tau2 with their state in SQL, called one by one and compared with tau2's own environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def domain(request: pytest.FixtureRequest) -> Domain:
 
 @pytest.fixture
 def state(database_url: str) -> Iterator[WorkloadState]:
-    """Tables of the workload's own."""
+    """Database tables of the workload's own."""
     engine = make_engine(database_url)
     state = WorkloadState(engine)
     state.create()
@@ -65,7 +65,7 @@ def _observe(tool: Callable[[dict[str, Any], RunContext], str], call: RecordedCa
 
 
 def _play(domain: Domain, state: WorkloadState, task: WorkloadTask, times: int) -> tuple[Observation, ...]:
-    """What the last of so many deliveries of each call is answered."""
+    """The answer to the last delivery of each call, of which there are so many."""
     seen = list[Observation]()
     for number, call in enumerate(task.calls):
         tool = (reading_tool if call.is_read else writing_tool)(domain, state, call.tool)
@@ -77,7 +77,7 @@ def _play(domain: Domain, state: WorkloadState, task: WorkloadTask, times: int) 
 @pytest.mark.one_database("sqlite")
 @pytest.mark.parametrize("deliveries", [1, 2])
 def test_tau2_tools_equal_the_plain_replay(domain: Domain, state: WorkloadState, deliveries: int):
-    """Every observation, the effects in order and the final state are tau2's own, even if each call comes twice."""
+    """Every result, the order of effects and the final state equal tau2's own, even if each call is delivered twice."""
     workload = _workload(domain, state)
     for task in _sample(workload.tasks()):
         expected = workload.replay(task)
@@ -88,7 +88,7 @@ def test_tau2_tools_equal_the_plain_replay(domain: Domain, state: WorkloadState,
 
 
 def test_tau2_replay_tells_a_lost_write(domain: Domain, state: WorkloadState):
-    """The comparison can fail: a turn that did nothing is not what a task with writes left."""
+    """The comparison can fail: doing nothing is not taken for having done a task's writes."""
     workload = _workload(domain, state)
     task = next(task for task in workload.tasks() if any(not call.is_read for call in task.calls))
     expected, found = workload.replay(task), workload.observed(task, "a turn that never was")
@@ -97,14 +97,14 @@ def test_tau2_replay_tells_a_lost_write(domain: Domain, state: WorkloadState):
 
 
 def test_tau2_tasks_are_those_of_the_package(domain: Domain, state: WorkloadState):
-    """As many tasks, calls and writes as the package records."""
+    """There are as many tasks, calls and writes as the package records."""
     tasks = _workload(domain, state).tasks()
     calls = [call for task in tasks for call in task.calls]
     assert (len(tasks), len(calls), sum(not call.is_read for call in calls)) == COUNTS[domain.name]
 
 
 def test_tau2_base_never_changes(domain: Domain):
-    """A write works on copies; a new view sees the base as it was."""
+    """Writes change copies, so a new view shows the original state."""
     collection, key = _any_record(domain)
     before = as_text(getattr(domain.base, collection)[key])
     view = View(domain, {}, writable=True)
@@ -116,7 +116,7 @@ def test_tau2_base_never_changes(domain: Domain):
 
 
 def test_tau2_looking_is_no_change(domain: Domain):
-    """A record that a write took out and left alone is not written."""
+    """A record that a write only reads is not stored as changed."""
     collection, key = _any_record(domain)
     view = View(domain, {}, writable=True)
     assert getattr(view, collection)[key] is not getattr(domain.base, collection)[key]
@@ -124,7 +124,7 @@ def test_tau2_looking_is_no_change(domain: Domain):
 
 
 def test_tau2_collection_is_a_mapping(domain: Domain):
-    """Deleting, adding, counting and iterating do what a dict's do."""
+    """Deleting, adding, counting and iterating work as with a dict."""
     collection, key = _any_record(domain)
     view = View(domain, {}, writable=True)
     records, plain = getattr(view, collection), dict(getattr(domain.base, collection))
@@ -141,7 +141,7 @@ def test_tau2_collection_is_a_mapping(domain: Domain):
 
 
 def test_tau2_records_keep_the_type_of_each_number():
-    """A record comes back from SQL as it was, an int where the class says float included: hashes tell them apart."""
+    """An int stays an int even where the class says float, because hashes tell the two apart."""
     domain = load_domain("retail")
     order = next(iter(getattr(domain.base, "orders").values())).model_copy(deep=True)  # noqa: B009 - untyped
     order.exchange_price_difference = 0

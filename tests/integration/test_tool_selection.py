@@ -1,4 +1,4 @@
-"""Tool selection by the real retriever: of twenty-six tools, those that fit the words are offered."""
+"""Tool selection with the real retriever: of twenty-six tools, those that fit the user's words are offered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOPICS = (
 def test_tools_that_fit_are_offered(
     limit: int | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as wanted, those the words are about among them; off, all."""
+    """As many as wanted are offered, including those the words are about; without selection, all are."""
     seen: list[list[str]] = []
     complete = ScriptedModel.complete
 

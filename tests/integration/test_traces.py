@@ -1,4 +1,4 @@
-"""Turns as traces, from end to end: what a real collector gets over HTTP of turns on a real database."""
+"""Turns as traces, from end to end: what a real collector receives over HTTP, from turns in a real database."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LINES: list[dict[str, Any]] = [
 
 @pytest.fixture
 def collector() -> Generator[Collector]:
-    """Somebody who takes traces."""
+    """A server that collects traces."""
     with collecting() as running:
         yield running
 
@@ -74,20 +74,20 @@ def harness_on(home: Path, **settings: Any) -> Generator[AgentHarness]:  # noqa:
 
 
 def work(harness: AgentHarness) -> str:
-    """Have it work a turn; returns its id."""
+    """Run a turn; returns its id."""
     result = harness.run_turn("session-1", WORDS, metadata={"script": "s", "words": WORDS})
     assert (result.status, result.output_text) == ("completed", WORDS)
     return result.id
 
 
 def lost_by(harness: AgentHarness) -> int:
-    """How many traces it has lost."""
+    """How many traces the harness has lost."""
     own: Any = harness
     return own._tracing.lost
 
 
 def shape(spans: list[Taken]) -> list[tuple[str, int, bool]]:
-    """What a trace is made of, without the model's own name."""
+    """The structure of a trace, without the model's name."""
     return [(span.name.partition(" scripted:")[0], span.kind, span.is_error) for span in spans]
 
 
@@ -105,7 +105,7 @@ SHAPE = [
 def test_turn_arrives_as_a_tree_of_spans(
     collector: Collector, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, whole, under ids that follow from the turn's, with nothing that anybody said."""
+    """It arrives once and complete, with ids that follow from the turn's, and without any text."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")
     with harness_on(tmp_path, database_url=database_url, otlp_endpoint=f"{collector.url}/") as harness:
         turn_id = work(harness)
@@ -128,7 +128,7 @@ def test_turn_arrives_as_a_tree_of_spans(
 
 
 def test_texts_arrive_where_they_are_asked_for(collector: Collector, database_url: str, tmp_path: Path) -> None:
-    """With the setting for it, below the conventions' names."""
+    """With the setting for it, texts have the attribute names of the conventions."""
     settings = {"otlp_traces_endpoint": f"{collector.url}/api/own", "trace_content": True}
     with harness_on(tmp_path, database_url=database_url, **settings) as harness:
         turn, first, _, look, *_ = collector.trace(work(harness))
@@ -142,7 +142,7 @@ def test_texts_arrive_where_they_are_asked_for(collector: Collector, database_ur
 def test_what_opentelemetry_reads_from_the_environment_holds(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service's name, the resource, the sampler."""
+    """OpenTelemetry's variables set the service's name, the resource and the sampler."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "till")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
@@ -162,7 +162,7 @@ def test_what_opentelemetry_reads_from_the_environment_holds(
 
 
 def an_end(caller: Caller | None) -> Trace:
-    """The trace of a turn without any step."""
+    """The trace of a turn without a step."""
     root = Span(
         name="invoke_agent clerk",
         kind="internal",
@@ -178,7 +178,7 @@ def an_end(caller: Caller | None) -> Trace:
 
 
 def test_caller_decides_whether_its_turns_are_kept(collector: Collector) -> None:
-    """By OpenTelemetry's default sampler: what a caller does not keep would hang in the air."""
+    """OpenTelemetry's default sampler keeps a turn only if its caller's trace is kept."""
     traces = OtlpTraces(f"{collector.url}/v1/traces")
     callers = [Caller(trace_id=n, span_id=n, is_sampled=n == 2) for n in (1, 2)]
     for caller in (*callers, None):
@@ -189,7 +189,7 @@ def test_caller_decides_whether_its_turns_are_kept(collector: Collector) -> None
 
 
 def endless(begin: bytes) -> Iterator[bytes]:
-    """An answer that a reader who wants all of it reads for long: 64 MB."""
+    """A response of 64 MB, which takes long to read."""
     yield begin
     yield from (b"x" * 65_536 for _ in range(1_000))
 
@@ -198,7 +198,7 @@ def endless(begin: bytes) -> Iterator[bytes]:
     ("status", "is_taken"), [(b"200 OK", True), (b"302 Found\r\nLocation: /", False), (b"500 Broken", False)]
 )
 def test_endless_answer_is_not_read(status: bytes, is_taken: bool, collector: Collector) -> None:
-    """Its status says all, whatever it is."""
+    """The status is enough, whatever it is."""
     collector.writes = lambda: endless(b"HTTP/1.0 " + status + b"\r\n\r\n")
     traces = OtlpTraces(f"{collector.url}/v1/traces")
     with nullcontext() if is_taken else pytest.raises(TransientError, match=status[:3].decode()):
@@ -210,7 +210,7 @@ def test_endless_answer_is_not_read(status: bytes, is_taken: bool, collector: Co
 
 @pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTTP/1.1 200", b""])
 def test_answer_that_drips_is_cut(begin: bytes, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes in time; the whole does not."""
+    """Each byte comes in time, but the whole response does not."""
 
     def dripping() -> Iterator[bytes]:
         yield begin
@@ -231,7 +231,7 @@ def test_answer_that_drips_is_cut(begin: bytes, collector: Collector, monkeypatc
 
 
 def test_collector_that_asks_for_patience_is_asked_again(collector: Collector) -> None:
-    """When it says, by a header: that is read, though the body is not."""
+    """The header with the time to wait is read, although the body is not."""
     answers = iter([[b"HTTP/1.0 429 Busy\r\nRetry-After: 0\r\nContent-Encoding: gzip\r\n\r\nnone"]])
     collector.writes = lambda: next(answers, None)
     traces = OtlpTraces(f"{collector.url}/v1/traces")
@@ -241,7 +241,7 @@ def test_collector_that_asks_for_patience_is_asked_again(collector: Collector) -
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Everything that the log says of traces, whoever says it."""
+    """All log lines about traces, whoever wrote them."""
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -253,7 +253,7 @@ def test_collector_that_takes_nothing_costs_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Turns end as ever; the line says why, once a minute, and shows no secret."""
+    """Turns end as usual; once a minute the log says why traces are lost, without secrets."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")  # enough to be told why a first try failed
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hidden")
     collector.status = {"refuses": 500, "unauthorized": 401}.get(trouble, 200)
@@ -272,7 +272,7 @@ def test_collector_that_takes_nothing_costs_a_line_in_the_log(
 def test_collector_that_hangs_holds_no_turn_up(
     collector: Collector, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Turn after turn ends while it holds the first one's trace; what waits at the end is told as lost."""
+    """Turns end while it hangs on the first trace; traces that wait at the end are reported as lost."""
     monkeypatch.setattr("harness_worker.bootstrap.inline.LAST_TRACES_S", 0.1)
     collector.is_hanging = True
     with harness_on(tmp_path, otlp_endpoint=collector.url) as harness:
@@ -286,7 +286,7 @@ def test_collector_that_hangs_holds_no_turn_up(
 
 
 def test_collector_that_comes_back_gets_what_ends_from_then_on(collector: Collector, tmp_path: Path) -> None:
-    """Nothing has to be started anew."""
+    """Nothing has to be restarted."""
     collector.status = 401  # which is not asked again
     with harness_on(tmp_path, otlp_endpoint=collector.url) as harness:
         work(harness)
@@ -296,7 +296,7 @@ def test_collector_that_comes_back_gets_what_ends_from_then_on(collector: Collec
 
 
 def test_missing_extra_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says which setting wants it and how it is installed; no directory is left behind."""
+    """The message names the setting and how to install the extra; no directory is left behind."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     monkeypatch.delitem(sys.modules, "harness_worker.adapters.telemetry.otlp", raising=False)
@@ -308,7 +308,7 @@ def test_missing_extra_is_refused_before_anything_is_made(tmp_path: Path, monkey
 
 
 def test_variable_that_opentelemetry_refuses_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named, and so is the one without which it would not matter."""
+    """The message names it, and the setting that made it matter."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "x")
     told = "^OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry refuses .*: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be "
@@ -317,7 +317,7 @@ def test_variable_that_opentelemetry_refuses_is_a_wrong_setting(monkeypatch: pyt
 
 
 def test_without_a_collector_nothing_is_loaded() -> None:
-    """Not the SDK, and no thread."""
+    """Neither the SDK is imported nor a thread started."""
     code = (
         "import sys, threading\n"
         "from harness_worker import AgentHarness, Registry\n"

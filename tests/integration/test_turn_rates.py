@@ -1,4 +1,4 @@
-"""Floods of posts, counted in a real Redis: nobody gets past a rate by being many."""
+"""Floods of posts, counted in a real Redis: no number of simultaneous posts gets past a rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.acceptance
 
 
 async def is_admitted(rates: TurnRates, tenant: str) -> bool:
-    """Whether a post is let through."""
+    """Whether a post is admitted."""
     try:
         await rates.admit(tenant)
     except Problem:
@@ -41,13 +41,13 @@ def on_redis(valkey_url: str, work: Callable[[TurnRates], Awaitable[None]]) -> N
 
 
 def tenants(count: int) -> Sequence[str]:
-    """Names that nothing was counted for."""
+    """Tenants of whom nothing was counted yet."""
     return [secrets.token_hex(8) for _ in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 300])
 def test_flood_is_counted_to_its_last_post(valkey_url: str, caplog: pytest.LogCaptureFixture, count: int) -> None:
-    """However many wait for a connection, of one tenant or of many: that is not taken for a Redis that is away."""
+    """However many posts wait for a connection, that is not taken for a Redis that is away."""
     names = tenants(count)
 
     async def flood(rates: TurnRates) -> None:
@@ -59,7 +59,7 @@ def test_flood_is_counted_to_its_last_post(valkey_url: str, caplog: pytest.LogCa
 
 
 def test_flood_waits_for_itself(valkey_url: str) -> None:
-    """Another tenant's post is counted long before those that were there first."""
+    """A post of another tenant is counted long before the flood's posts that came earlier."""
     noisy, quiet = tenants(2)
 
     async def flood(rates: TurnRates) -> None:

@@ -1,4 +1,4 @@
-"""What the deliverer asks the database about, on each kind of it."""
+"""What the deliverer of webhooks asks the database, on each kind of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Story: TypeAlias = Callable[[Deliverer], Awaitable[None]]
 
 
 def ended(gateway: Gateway, url: str, host: str) -> str:
-    """A turn that has ended, with a webhook that nobody was told of by an event."""
+    """A turn that has ended, with a webhook of which no live event told."""
     turn_id: str = gateway.posted()["id"]
     row = {"url": url, "host": host, "told_seq": 1, "seq": 1, "attempt": 0, "failures": 0, "due_at": 1.0}
     with gateway.worker.engine.begin() as connection:
@@ -33,7 +33,7 @@ def ended(gateway: Gateway, url: str, host: str) -> str:
 
 
 def deliver(gateway: Gateway, asked: list[str], story: Story) -> None:
-    """Have a deliverer run meanwhile; what it gives the database goes to ``asked``."""
+    """Run a deliverer during ``story``; the values of its statements are appended to ``asked``."""
 
     async def run() -> None:
         engine = create_engine(gateway.settings.database_url)
@@ -47,14 +47,14 @@ def deliver(gateway: Gateway, asked: list[str], story: Story) -> None:
 
 
 async def received(other: Receiver, count: int) -> None:
-    """Wait for so many requests, while the deliverer goes on."""
+    """Wait for so many requests while the deliverer runs."""
     await asyncio.to_thread(other.await_count, count)
 
 
 def test_what_waits_for_room_is_not_asked_about_until_there_is_some(
     database_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However much is delivered to others meanwhile; and then it goes at once, without another look at all rows."""
+    """However much is delivered to others meanwhile; then it is sent at once, without another reading of all rows."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
     with receiver() as other, gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
         other.answers.extend([other.hang] * IN_FLIGHT_A_HOST)

@@ -1,4 +1,4 @@
-"""The rows of webhooks: who holds one, what is due, and what is written of it, on each kind of database."""
+"""The rows of webhooks: which gateway holds one, what is due, and what is written, on each kind of database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Story: TypeAlias = Callable[[Outbox], Awaitable[None]]
 
 @pytest.fixture
 def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """One that tells nobody: the test does."""
+    """A gateway that delivers nothing: the tests do."""
     with gateway_on(database_url, NOWHERE, own_db(valkey_url)) as running:
         yield running
 
@@ -41,7 +41,7 @@ def turn_id(gateway: Gateway) -> str:
 
 
 def play(gateway: Gateway, story: Story) -> None:
-    """Have it go so on the gateway's database."""
+    """Run these steps on the gateway's database."""
 
     async def played() -> None:
         engine = create_engine(gateway.settings.database_url)
@@ -54,29 +54,29 @@ def play(gateway: Gateway, story: Story) -> None:
 
 
 def due(turn_id: str) -> DueDelivery:
-    """The turn, as it is found."""
+    """The turn's delivery, if it is found to be due."""
     return DueDelivery(turn_id=turn_id, lane=Lane(tenant=TENANT, host="h"))
 
 
 async def claimed(outbox: Outbox, turn_id: str) -> list[Claim]:
-    """The claims of the turn."""
+    """The claims of the turn's delivery."""
     return await outbox.claim([turn_id])
 
 
 async def event_of(outbox: Outbox, claim: Claim) -> WebhookEvent:
-    """The event that is claimed."""
+    """The claimed event."""
     event = await outbox.event(claim)
     assert event is not None
     return event
 
 
 def status_of(gateway: Gateway, turn_id: str) -> str:
-    """What its client reads."""
+    """The webhook's state, as its client reads it."""
     return gateway.http.get(f"/v1/turns/{turn_id}/webhook").json()["status"]
 
 
 def test_nothing_is_due_before_something_happens(gateway: Gateway, turn_id: str) -> None:
-    """Then it is, unless its host or tenant has no room, or it is another's that is looked for."""
+    """After that it is due, unless its host or tenant has no room, or other turns are asked about."""
 
     async def story(outbox: Outbox) -> None:
         gateway.worker.event(turn_id, "turn.started", live=False)
@@ -92,7 +92,7 @@ def test_nothing_is_due_before_something_happens(gateway: Gateway, turn_id: str)
 
 
 def test_who_was_overtaken_writes_nothing(gateway: Gateway, turn_id: str) -> None:
-    """A gateway that stood still for longer than its lease is not heard: another one tells of the event now."""
+    """A gateway that stalls for longer than its lease cannot record its attempt once another gateway has claimed it."""
 
     async def story(outbox: Outbox) -> None:
         gateway.worker.finish(turn_id, live=False)
@@ -113,7 +113,7 @@ def test_who_was_overtaken_writes_nothing(gateway: Gateway, turn_id: str) -> Non
 
 
 def test_failed_event_waits_for_its_time_and_a_newer_one_does_not(gateway: Gateway, turn_id: str) -> None:
-    """The newer one is told in its place, and tried as often."""
+    """The newer event is delivered in its place, with as many attempts."""
 
     async def story(outbox: Outbox) -> None:
         gateway.worker.event(turn_id, "turn.requires_action", live=False)
@@ -135,7 +135,7 @@ def test_failed_event_waits_for_its_time_and_a_newer_one_does_not(gateway: Gatew
 
 
 def test_try_that_died_with_its_gateway_is_no_failure(gateway: Gateway, turn_id: str) -> None:
-    """However many die, the receiver has as many pauses as it would have had; a new event begins anew."""
+    """However many gateways die, the receiver gets all its retries; a new event begins with the first."""
 
     async def story(outbox: Outbox) -> None:
         gateway.worker.event(turn_id, "turn.requires_action", live=False)
@@ -159,7 +159,7 @@ def test_try_that_died_with_its_gateway_is_no_failure(gateway: Gateway, turn_id:
 
 
 def test_webhook_of_another_tenant_is_none(gateway: Gateway, turn_id: str) -> None:
-    """As one of a turn that does not exist."""
+    """It is answered like that of a turn that does not exist."""
 
     async def story(_: Outbox) -> None:
         engine = create_engine(gateway.settings.database_url)

@@ -1,4 +1,4 @@
-"""One request to a receiver: whatever it does, there is an answer in time, and nobody is called who must not be."""
+"""One request to a receiver: there is always a result in time, and forbidden addresses are never called."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ asyncio.run(main())
 
 @pytest.fixture
 def other() -> Generator[Receiver]:
-    """Somebody who is called."""
+    """A receiver."""
     with receiver() as found:
         yield found
 
 
 def send(url: str, *, allow_private: bool = True, timeout_s: float = PATIENT_S) -> ReceiverAnswer:
-    """The answer to one request."""
+    """The result of one request."""
 
     async def sent() -> ReceiverAnswer:
         sender = Sender(allow_private=allow_private, timeout_s=timeout_s)
@@ -64,7 +64,7 @@ def send(url: str, *, allow_private: bool = True, timeout_s: float = PATIENT_S) 
 
 
 def error_of(answered: ReceiverAnswer) -> str:
-    """Why there is no status."""
+    """Why there was no status."""
     assert answered.status_code is None
     assert answered.error is not None
     assert len(answered.error) <= 200
@@ -72,7 +72,7 @@ def error_of(answered: ReceiverAnswer) -> str:
 
 
 def test_request_is_one_of_http(other: Receiver) -> None:
-    """With the host as the URL names it, and what says who calls."""
+    """Its ``Host`` is that of the URL, and a header names the sender."""
     assert send(other.named_url) == ReceiverAnswer(status_code=204)
     (told,) = other.received
     assert told.body == b'{"a":1}'
@@ -82,33 +82,33 @@ def test_request_is_one_of_http(other: Receiver) -> None:
 
 
 def test_proxies_of_the_environment_are_not_used(other: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One could be called that nobody checked."""
+    """A proxy's address would not have been checked."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert send(other.url) == ReceiverAnswer(status_code=204)
 
 
 def test_redirect_is_not_followed(other: Receiver) -> None:
-    """It is a failure."""
+    """It counts as a failure."""
     other.answers.append(answer(302, Location=other.url))
     assert send(other.url) == ReceiverAnswer(status_code=302, error="answered 302")
     assert len(other.received) == 1
 
 
 def test_busy_receiver_says_when_to_come_back(other: Receiver) -> None:
-    """In its header."""
+    """``Retry-After`` is heeded."""
     other.answers.append(answer(503, Retry_After="77"))
     assert send(other.url) == ReceiverAnswer(status_code=503, error="answered 503", retry_after_s=77.0)
 
 
 def test_receiver_that_hangs_is_no_answer(other: Receiver) -> None:
-    """The whole attempt has one time."""
+    """There is one time limit for the whole attempt."""
     other.answers.append(other.hang)
     assert error_of(send(other.url, timeout_s=TIMEOUT_S)) == f"no answer within {TIMEOUT_S:g} s"
 
 
 def test_head_that_drips_is_no_answer(other: Receiver) -> None:
-    """However often something comes."""
+    """The limit counts, even if bytes keep coming."""
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
@@ -120,7 +120,7 @@ def test_head_that_drips_is_no_answer(other: Receiver) -> None:
 
 
 def test_body_is_not_waited_for(other: Receiver) -> None:
-    """The status is the answer."""
+    """The status alone is the result."""
 
     def stall(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nx")
@@ -131,7 +131,7 @@ def test_body_is_not_waited_for(other: Receiver) -> None:
 
 
 def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None:
-    """What counts is the head: a body that goes on beyond the attempt's time does not make the delivery fail."""
+    """If the head came in time, a body that takes longer does not make the delivery fail."""
 
     def come_late(handler: BaseHTTPRequestHandler) -> None:
         other.released.wait(TIMEOUT_S - READ_TIMEOUT_S / 2)
@@ -146,7 +146,7 @@ def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None
 
 
 def test_body_without_end_is_not_read(other: Receiver) -> None:
-    """The connection is closed soon."""
+    """The connection is soon closed."""
     was_cut = threading.Event()
 
     def pour(handler: BaseHTTPRequestHandler) -> None:
@@ -164,13 +164,13 @@ def test_body_without_end_is_not_read(other: Receiver) -> None:
 
 @pytest.mark.parametrize("head", [b"\x00\xff\x1b[31mrubbish\r\n\r\n", b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", b""])
 def test_what_is_no_answer_of_http_is_told_in_words(other: Receiver, head: bytes) -> None:
-    """Which can be shown."""
+    """The words can be shown to users."""
     other.answers.append(lambda handler: handler.connection.sendall(head))
     assert error_of(send(other.url)).isprintable()
 
 
 def test_nobody_there_is_told_in_words() -> None:
-    """As much as is known."""
+    """They say as much as is known."""
     assert "cannot connect" in error_of(send(f"http://127.0.0.1:{free_port()}/"))
     assert error_of(send("http://nobody.invalid/")) == "the host's name is not known"
 
@@ -179,7 +179,7 @@ def test_nobody_there_is_told_in_words() -> None:
     "url", ["http://localhost:{port}/", "http://127.0.0.1:{port}/", "http://[::ffff:127.0.0.1]:{port}/"]
 )
 def test_closed_address_is_not_even_connected_to(url: str) -> None:
-    """Whatever name or number leads to it."""
+    """This holds for every name or number that leads to such an address."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         listening.settimeout(0.2)
         answered = send(url.format(port=listening.getsockname()[1]), allow_private=False)
@@ -189,7 +189,7 @@ def test_closed_address_is_not_even_connected_to(url: str) -> None:
 
 
 def test_name_is_looked_at_when_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was public when somebody looked may stand for another address by now: the one connected to counts."""
+    """A name may resolve to another address later, so the address that is connected to is checked."""
     asked: list[str] = []
 
     def moved(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
@@ -203,7 +203,7 @@ def test_name_is_looked_at_when_it_is_called(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_name_server_that_hangs_holds_up_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many tries have given up waiting for it."""
+    """This holds however many attempts wait for it."""
     look_up, released, asked = socket.getaddrinfo, threading.Event(), threading.Semaphore(0)
 
     def slow(host: str, port: int, **named: int) -> object:
@@ -231,13 +231,13 @@ def test_name_server_that_hangs_holds_up_no_other_name(monkeypatch: pytest.Monke
 
 
 def test_name_server_that_hangs_does_not_keep_the_process() -> None:
-    """It ends though nobody has answered yet."""
+    """The process can end while a name is being resolved."""
     done = subprocess.run([sys.executable, "-c", HANGING_NAMES], capture_output=True, text=True, timeout=30, check=True)
     assert (done.stdout, done.stderr) == ("no answer within 0.1 s\n", "")
 
 
 def test_tls_verifies_the_hosts_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the connection goes to an address: a certificate of ``localhost`` is none of 127.0.0.1."""
+    """The connection goes to an address, but the certificate must be that of the URL's host."""
     certificate = write_certificate(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""Turns of a batch begin when nothing that has begun waits: on a real broker, as coordinators take messages."""
+"""Turns of a batch start only when no started turn waits: on a real broker, from which coordinators take messages."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ INTERACTIVE, BATCH = Priority.INTERACTIVE.value, Priority.BATCH.value
 
 @pytest.fixture(scope="module")
 def own_redis() -> Iterator[str]:
-    """A Redis of this module's own: others' workers would take its messages."""
+    """A Redis that only this module uses: workers of others would take its messages."""
     with valkey_service() as url:
         yield url
 
 
 @pytest.fixture
 def broker(own_redis: str) -> str:
-    """It, empty."""
+    """That Redis, empty."""
     with Redis.from_url(own_redis) as client:
         client.flushall()
     return own_redis
 
 
 def taken(broker: str, count: int) -> list[Any]:
-    """What so many messages are about, the turns' ids, as a coordinator takes them from its queues."""
+    """The turns' ids of so many messages, in the order in which a coordinator takes them."""
     turn_ids: list[Any] = []
 
     def note(_body: Any, message: Any) -> None:  # noqa: ANN401 - kombu's own
@@ -60,7 +60,7 @@ def taken(broker: str, count: int) -> list[Any]:
 
 
 def test_turns_of_a_batch_begin_behind_all_that_has_begun(broker: str) -> None:
-    """Whoever sends it; else each of thousands would take its first step before any takes its second."""
+    """Otherwise all of thousands of turns would take their first step before any takes its second."""
     settings = load_settings()
     dispatcher = CeleryDispatcher(make_app(settings, redis_url=broker), timing=timing_of(settings))
     publisher = Publisher(broker, timeout_s=20.0)
@@ -76,7 +76,7 @@ def test_turns_of_a_batch_begin_behind_all_that_has_begun(broker: str) -> None:
 
 
 def test_a_producers_message_of_any_priority_is_counted_and_taken(broker: str) -> None:
-    """A producer that sets nothing has kombu's steps: each of its messages lies in a list that somebody reads."""
+    """A producer without settings uses kombu's priorities: each of their lists must be read."""
     with Celery(broker=broker, set_as_current=False) as producer:
         for priority in range(10):
             producer.send_task("any", [priority], queue=turn_queue(INTERACTIVE), priority=priority)
@@ -88,7 +88,7 @@ def test_a_producers_message_of_any_priority_is_counted_and_taken(broker: str) -
 
 
 def test_messages_that_wait_to_begin_are_counted(broker: str) -> None:
-    """What `/metrics` says of a queue is all that lies in it."""
+    """The figure in ``/metrics`` counts all messages of a queue."""
     publisher = Publisher(broker, timeout_s=20.0)
     asyncio.run(publisher.advance_all([("a", BATCH), ("b", BATCH)], "default", begins=True))
     asyncio.run(publisher.advance("c", BATCH, "default"))

@@ -37,7 +37,7 @@ def _written(content: str, *, is_error: bool = False, **records: str | None) -> 
 
 
 def test_state_keeps_turns_apart(state: WorkloadState):
-    """A turn sees its own changes, in order and over each other, and nobody else's."""
+    """A turn sees its own changes in order, each over the ones before, and nobody else's."""
     state.once(_call("1"), lambda _: _written("ok", a="1", b="1"))
     state.once(_call("2"), lambda _: _written("ok", a="2", b=None))
     state.once(_call("3", "other"), lambda _: _written("ok", a="3"))
@@ -46,7 +46,7 @@ def test_state_keeps_turns_apart(state: WorkloadState):
 
 
 def test_state_shows_a_write_what_the_turn_changed_before(state: WorkloadState):
-    """The overlay that a write gets holds the writes before it."""
+    """A write sees the state with all earlier writes applied."""
     seen: list[Overlay] = []
     state.once(_call("1"), lambda _: _written("ok", a="1"))
     state.once(_call("2"), lambda overlay: (seen.append(overlay), _written("ok"))[1])
@@ -54,7 +54,7 @@ def test_state_shows_a_write_what_the_turn_changed_before(state: WorkloadState):
 
 
 def test_state_runs_a_key_once(state: WorkloadState):
-    """The second execution answers what the first did, changes nothing, and leaves no journal row."""
+    """A second execution returns the first one's answer, changes nothing, and leaves no journal row."""
     first = state.once(_call("1"), lambda _: _written("first", a="1"))
     second = state.once(_call("1"), lambda _: _written("second", a="2"))
     assert (first.content, second.content) == ("first", "first")
@@ -63,7 +63,7 @@ def test_state_runs_a_key_once(state: WorkloadState):
 
 
 def test_state_runs_a_key_once_among_rivals(state: WorkloadState):
-    """Of eight executions at the same time one acts; all give its answer."""
+    """Of eight simultaneous executions one acts, and all return its answer."""
     start, runs, answers = threading.Barrier(8), list[int](), list[str]()
 
     def rival(number: int) -> None:
@@ -84,7 +84,7 @@ def test_state_runs_a_key_once_among_rivals(state: WorkloadState):
 
 
 def test_state_remembers_a_failed_write_without_calling_it_an_effect(state: WorkloadState):
-    """A write that raised and changed nothing has a receipt, and no journal row."""
+    """A write that raised and changed nothing has a receipt, but no journal row."""
     state.once(_call("1"), lambda _: _written("Error: no", is_error=True))
     again = state.once(_call("1"), lambda _: _written("now it works", a="1"))
     assert (again.content, again.is_error) == ("Error: no", True)
@@ -93,13 +93,13 @@ def test_state_remembers_a_failed_write_without_calling_it_an_effect(state: Work
 
 
 def test_state_counts_a_failed_write_that_changed_something(state: WorkloadState):
-    """Half a change is an effect."""
+    """Half a change is an effect too."""
     state.once(_call("1"), lambda _: _written("Error: half", is_error=True, a="1"))
     assert [row.effect for row in state.journal("turn")] == [RecordedEffect.of("put", {"k": "1"})]
 
 
 def test_state_forgets_a_write_that_was_broken_off(state: WorkloadState):
-    """An exception from within leaves neither receipt nor change: the next attempt acts."""
+    """An exception of the write itself leaves neither receipt nor change, so the next attempt acts."""
 
     def broken(_overlay: Overlay) -> Written:
         raise RuntimeError("killed")
@@ -111,7 +111,7 @@ def test_state_forgets_a_write_that_was_broken_off(state: WorkloadState):
 
 
 def test_state_is_created_by_many_at_once(state: WorkloadState):
-    """Creating what exists, or what another is creating, is no error."""
+    """It is no error if the tables exist, or are being created by another process."""
     errors: list[Exception] = []
 
     def create() -> None:

@@ -1,4 +1,4 @@
-"""Threads beside a worker's tasks: those that say "still alive", and one that looks for turns nobody looks at."""
+"""Threads beside a worker's tasks: heartbeats, and the reconciler, which looks for overdue turns."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def store(now: list[float]) -> MemoryTurnStore:
 
 @pytest.fixture
 def seen(store: MemoryTurnStore) -> Interrupted:
-    """The store, to interrupt."""
+    """The store, which tests can interrupt."""
     return Interrupted(lambda: store)
 
 
 @pytest.fixture
 def heartbeat(seen: Interrupted) -> Generator[VisitHeartbeat]:
-    """A heartbeat that has started."""
+    """A heartbeat thread that was started."""
     beats = VisitHeartbeat(cast("Any", seen), every_s=SOON_S, ttl_s=TIMING.lease_ttl_s)
     beats.start()
     yield beats
@@ -55,7 +55,7 @@ def heartbeat(seen: Interrupted) -> Generator[VisitHeartbeat]:
 
 
 def test_heartbeat_prolongs_what_is_held(heartbeat: VisitHeartbeat, store: MemoryTurnStore, now: list[float]) -> None:
-    """Within the context only."""
+    """Leases are prolonged within the context only."""
     with heartbeat.holding(a_visit(store.turns["turn"])):
         now[0] += 3.0
         wait_until(lambda: store.turns["turn"].lease_until == NOW + 3.0 + TIMING.lease_ttl_s, "a beat")
@@ -68,7 +68,7 @@ def test_heartbeat_prolongs_what_is_held(heartbeat: VisitHeartbeat, store: Memor
 def test_heartbeat_survives_a_silent_store(
     heartbeat: VisitHeartbeat, seen: Interrupted, store: MemoryTurnStore, now: list[float]
 ) -> None:
-    """A beat that fails is made up for by the next."""
+    """After a failed heartbeat the next one is sent."""
     seen.before["beat_turns"] += [raising(SILENT), raising(SILENT)]
     now[0] += 1.0
     with heartbeat.holding(a_visit(store.turns["turn"])):
@@ -88,7 +88,7 @@ def test_heartbeat_tells_a_visit_to_stop(heartbeat: VisitHeartbeat) -> None:
 
 
 def test_heartbeat_hears_a_cancel_whose_message_was_lost(heartbeat: VisitHeartbeat, store: MemoryTurnStore) -> None:
-    """The row that it writes says so."""
+    """The row that it updates says that a cancel was requested."""
     with heartbeat.holding(a_visit(store.turns["turn"])) as told:
         assert not told.wait(5 * SOON_S)
         store.turns["turn"] = replace(store.turns["turn"], cancel_requested=True)
@@ -96,7 +96,7 @@ def test_heartbeat_hears_a_cancel_whose_message_was_lost(heartbeat: VisitHeartbe
 
 
 def test_heartbeat_tells_a_visit_that_lost_its_turn_to_stop(heartbeat: VisitHeartbeat, store: MemoryTurnStore) -> None:
-    """Whatever it waits for is of no use; who holds the turn now is not told."""
+    """Its work has no use any more; the visit that now holds the turn is not told."""
     lost = replace(a_visit(store.turns["turn"]), owner="visit-2")
     with heartbeat.holding(a_visit(store.turns["turn"])) as others, heartbeat.holding(lost) as told:
         assert told.wait(30.0)
@@ -104,12 +104,12 @@ def test_heartbeat_tells_a_visit_that_lost_its_turn_to_stop(heartbeat: VisitHear
 
 
 def test_heartbeat_that_never_started_stops() -> None:
-    """A worker that fails while it starts."""
+    """That happens in a worker that fails while it starts."""
     VisitHeartbeat(MemoryTurnStore(lambda: NOW), every_s=1.0, ttl_s=1.0).stop()
 
 
 def test_reconciler_wakes_what_is_overdue(store: MemoryTurnStore, now: list[float]) -> None:
-    """A turn without a live lease, once for a while."""
+    """A turn without a live lease is woken, and then not again for a while."""
     store.turns["turn"] = a_turn(wake_at=NOW)
     sent = Sent()
     reconciler = Reconciler(store, sent, every_s=SOON_S)
@@ -132,7 +132,7 @@ class Refusing(Sent):
 
 
 def test_reconciler_that_cannot_send_leaves_turns_overdue(store: MemoryTurnStore) -> None:
-    """For coordinators that can, and the figures; it stops at the first, and tries one a round until it is sent."""
+    """After one failure the turns are given back, for others to find; then one is tried each round until it works."""
     store.turns = {each: a_turn(id=each, wake_at=NOW - late_s) for each, late_s in (("a", 30), ("b", 20), ("c", 10))}
     sent = Refusing()
     reconciler = Reconciler(store, sent, every_s=SOON_S)
@@ -148,7 +148,7 @@ def test_reconciler_that_cannot_send_leaves_turns_overdue(store: MemoryTurnStore
 def test_reconciler_wakes_the_others_if_one_cannot_be_woken(
     store: MemoryTurnStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever is raised over one turn, it is told, and the next are looked after."""
+    """An error about one turn is logged, and the next turns are woken."""
     store.turns = {each: a_turn(id=each, wake_at=NOW) for each in ("a", "b")}
     others = Sent()
     sent = Interrupted(lambda: others)
@@ -159,7 +159,7 @@ def test_reconciler_wakes_the_others_if_one_cannot_be_woken(
 
 
 def test_reconciler_leaves_a_live_visit_alone(store: MemoryTurnStore) -> None:
-    """Somebody looks already."""
+    """Somebody already drives that turn."""
     assert Reconciler(store, Sent(), every_s=SOON_S).look() == 0
 
 
@@ -176,7 +176,7 @@ def test_reconciler_goes_on_after_an_error(store: MemoryTurnStore, seen: Interru
 
 
 def test_reconciler_does_what_else_is_to_be_done_after_each_look(store: MemoryTurnStore) -> None:
-    """In order; an error of one of them ends neither the thread, nor the round for those behind it."""
+    """The parts run in order; an error of one ends neither the thread nor the rest of the round."""
     done: list[str] = []
 
     def failing(name: str, error: Exception) -> Callable[[], None]:
@@ -195,7 +195,7 @@ def test_reconciler_does_what_else_is_to_be_done_after_each_look(store: MemoryTu
 
 
 def test_calls_are_beaten_for_though_a_beat_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """Each beat that fails is told; the next follows."""
+    """Each failed heartbeat is logged, and the next follows."""
     failures: list[Exception] = [SILENT, ValueError("no such thing")]
     beaten = threading.Event()
 
@@ -215,7 +215,7 @@ def test_calls_are_beaten_for_though_a_beat_fails(caplog: pytest.LogCaptureFixtu
 
 
 def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told() -> None:
-    """Memory is short for a while, for the round and for its complaint; the thread makes the next one."""
+    """Memory is too short even for the log line; the thread still makes its next round."""
     short: list[Exception] = [MemoryError(), MemoryError()]
     made = threading.Event()
 
@@ -240,7 +240,7 @@ def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told() -> None
 
 
 def test_heartbeats_of_all_visits_are_one_question(store: MemoryTurnStore) -> None:
-    """However many there are: one after the other, the last would lose their leases to a slow database."""
+    """Sent one after another, the last ones would lose their leases while the database is slow."""
     asked: list[int] = []
 
     class Counted:
@@ -260,7 +260,7 @@ def test_heartbeats_of_all_visits_are_one_question(store: MemoryTurnStore) -> No
 
 
 def test_heartbeat_of_calls_that_fails_is_sent_again_at_once() -> None:
-    """Not only after the time between two: by then the lease may be over."""
+    """It does not wait for the next interval, by which time the lease may have ended."""
     failing, sent = [raising(SILENT), raising(SILENT)], threading.Event()
 
     def beat() -> None:
@@ -274,7 +274,7 @@ def test_heartbeat_of_calls_that_fails_is_sent_again_at_once() -> None:
 
 
 def test_no_process_is_forked_in_the_midst_of_a_beat() -> None:
-    """It would find shut whatever lock the beat holds, and wait for it for ever."""
+    """The child would inherit the locks that the heartbeat holds, and wait for them for ever."""
     inner = threading.Lock()
     begun = threading.Event()
 

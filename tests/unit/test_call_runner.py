@@ -1,4 +1,4 @@
-"""One message to a tool process: may it start, what came of it, and who is told."""
+"""One message to a tool process: whether the call may start, its outcome, and what is reported."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def engine() -> Engine:
 
 @pytest.fixture
 def reading(engine: Engine) -> Engine:
-    """The same, with a read sent."""
+    """The same engine, with a read sent."""
     engine.dispatched("look")
     return engine
 
 
 @pytest.fixture
 def writing(engine: Engine) -> Engine:
-    """The same, with two writes sent as a chain."""
+    """The same engine, with two writes sent as a chain."""
     engine.dispatched("write", "write")
     return engine
 
 
 def outcome(engine: Engine) -> str:
-    """What the journal says of the first call."""
+    """The first call's outcome in the journal."""
     found = engine.calls[0].outcome
     assert found is not None
     return content_of(found)
@@ -68,7 +68,7 @@ def outcome(engine: Engine) -> str:
 
 
 def test_read_runs_and_its_result_is_taken(reading: Engine) -> None:
-    """The gate has it; the next look writes it down, with the attempt's times and worker."""
+    """The gate accepts the result; the next visit stores it, with the attempt's times and worker."""
     assert reading.run() is Canvas.CONTINUES
     reading.says(answers("ok"))
     reading.advance()
@@ -77,7 +77,7 @@ def test_read_runs_and_its_result_is_taken(reading: Engine) -> None:
 
 
 def test_read_delivered_twice_runs_once(reading: Engine) -> None:
-    """While the first runs the second leaves the canvas alone; after it, it passes on."""
+    """While the first delivery runs, the second does not continue the canvas; afterwards it does."""
     twins: list[Canvas] = []
     reading.bodies["look"] = lambda: twins.append(reading.run(runner="host/2"))
     assert reading.run() is Canvas.CONTINUES
@@ -87,14 +87,14 @@ def test_read_delivered_twice_runs_once(reading: Engine) -> None:
 
 
 def test_read_of_a_closed_gate_does_not_run(reading: Engine) -> None:
-    """The chord goes on, so that somebody looks."""
+    """The chord continues, so that a coordinator looks."""
     reading.gate.close(TURN_ID, reading.turn.fence)
     assert reading.run() is Canvas.CONTINUES
     assert reading.ran == []
 
 
 def test_read_of_a_dead_process_does_not_run_again_by_redelivery(reading: Engine) -> None:
-    """An attempt is admitted once; the coordinator sends another."""
+    """An attempt is admitted once, so a coordinator must send another attempt."""
     reading.gate.admit(TURN_ID, "0.0", 1, 10_000, "host/1")
     reading.gate.lose(reading.alive())
     assert reading.run(runner="host/2") is Canvas.CONTINUES
@@ -104,7 +104,7 @@ def test_read_of_a_dead_process_does_not_run_again_by_redelivery(reading: Engine
 
 
 def test_read_that_was_stopped_before_it_started_does_not_run(reading: Engine) -> None:
-    """Between the gate's yes and the start the process stood still: the yes is stale."""
+    """If the process was stopped between admission and start, the admission is stale."""
     reading.seen_gate.after["admit"].append(lambda: reading.clock.wait(STALE_START_S + 0.1))
     assert reading.run() is Canvas.CONTINUES
     assert reading.ran == []
@@ -114,7 +114,7 @@ def test_read_that_was_stopped_before_it_started_does_not_run(reading: Engine) -
 
 @pytest.mark.parametrize("effect", [Effect.READ_ONLY, Effect.LOCAL_WRITE])
 def test_message_of_another_tool_runs_nothing(effect: Effect) -> None:
-    """The journal was set back and the model asked anew: an old message must not run its tool for the new call."""
+    """After the journal was restored and the model asked anew, an old message must not run its tool for a new call."""
     engine = Engine(new=effect, old=effect)
     engine.dispatched("new")
     engine.runner.run(replace(engine.job(), tool="old"))
@@ -123,7 +123,7 @@ def test_message_of_another_tool_runs_nothing(effect: Effect) -> None:
 
 
 def test_read_past_its_time_hands_in_nothing(reading: Engine) -> None:
-    """The gate tells the timeout."""
+    """The gate reports the timeout."""
     reading.bodies["look"] = lambda: reading.clock.wait(TIMEOUT_S)
     reading.run()
     reading.says(answers("ok"))
@@ -133,7 +133,7 @@ def test_read_past_its_time_hands_in_nothing(reading: Engine) -> None:
 
 
 def test_late_read_is_an_event_while_the_turn_lives(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """Flushed meanwhile: the result is dropped, logged, counted and told."""
+    """If the gate was flushed meanwhile, the result is dropped, with a log line, a count and an event."""
     reading.bodies["look"] = reading.flush
     assert reading.run() is Canvas.CONTINUES
     assert reading.event_types[-1] == "tool.late"
@@ -142,7 +142,7 @@ def test_late_read_is_an_event_while_the_turn_lives(reading: Engine, caplog: pyt
 
 
 def test_late_read_after_the_end_changes_nothing(reading: Engine) -> None:
-    """The terminal event is the last."""
+    """The terminal event stays the last."""
 
     def end() -> None:
         reading.store.cancel(TURN_ID)
@@ -155,14 +155,14 @@ def test_late_read_after_the_end_changes_nothing(reading: Engine) -> None:
 
 
 def test_read_whose_gate_does_not_answer_is_not_started(reading: Engine) -> None:
-    """The chord goes on; a look-in sends it again."""
+    """The chord continues, and a look-in sends the read again."""
     reading.seen_gate.before["admit"].append(raising(SILENT))
     assert reading.run() is Canvas.CONTINUES
     assert reading.ran == []
 
 
 def test_read_hands_in_patiently(reading: Engine) -> None:
-    """The tool has run; its result is offered until the gate answers, and an answer lost is no second result."""
+    """The result is offered until the gate answers; a lost answer does not make it a second result."""
     reading.seen_gate.before["complete"].append(raising(SILENT))
     reading.seen_gate.after["complete"] += [raising(SILENT)]
     assert reading.run() is Canvas.CONTINUES
@@ -170,7 +170,7 @@ def test_read_hands_in_patiently(reading: Engine) -> None:
 
 
 def test_read_that_cannot_be_handed_in_is_not_late(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """After some tries the result is given up, and the call runs again; the log names it."""
+    """After some tries the result is given up, the call runs again, and the log names it."""
     reading.seen_gate.before["complete"] += [raising(SILENT)] * HAND_IN_TRIES
     assert reading.run() is Canvas.CONTINUES
     assert ("tool.late" in reading.event_types, reading.late) == (False, [])
@@ -185,14 +185,14 @@ def test_read_that_cannot_be_handed_in_is_not_late(reading: Engine, caplog: pyte
 
 
 def test_write_runs_and_is_in_the_journal(writing: Engine) -> None:
-    """The outcome is committed before the chain goes on."""
+    """The outcome is committed before the chain continues."""
     assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "write done"
     assert (writing.calls[0].status, writing.calls[0].worker) == (CallStatus.ENDED, "host/1")
 
 
 def test_failed_write_lets_the_chain_go_on(writing: Engine) -> None:
-    """A failure is an outcome."""
+    """A failure is an outcome like others."""
 
     def fail() -> None:
         raise ToolError("no such order")
@@ -204,7 +204,7 @@ def test_failed_write_lets_the_chain_go_on(writing: Engine) -> None:
 
 
 def test_write_delivered_twice_runs_once(writing: Engine) -> None:
-    """Beside the first the second is ignored; after it, it passes on."""
+    """While the first delivery runs, the second is ignored; afterwards it continues the chain."""
     twins: list[Canvas] = []
     writing.bodies["write"] = lambda: twins.append(writing.run(runner="host/2"))
     assert writing.run() is Canvas.CONTINUES
@@ -214,26 +214,26 @@ def test_write_delivered_twice_runs_once(writing: Engine) -> None:
 
 
 def test_write_out_of_order_is_left_alone(writing: Engine) -> None:
-    """The second link before the first ended."""
+    """A later call of the chain is ignored before the earlier one has ended."""
     assert writing.run("0.1") is Canvas.STAYS
     assert writing.ran == []
 
 
 def test_write_of_a_turn_nobody_knows_is_left_alone(writing: Engine) -> None:
-    """No row, no run."""
+    """Without a row nothing runs."""
     job = replace(writing.job(), turn_id="nonsense")
     assert writing.runner.run(job) is Canvas.STAYS
 
 
 def test_write_past_the_deadline_wakes_somebody(writing: Engine) -> None:
-    """It does not run, and does not wait for a look-in."""
+    """It does not run, and a coordinator is woken at once."""
     writing.clock.now_s = DEADLINE + 1
     assert writing.run() is Canvas.STAYS
     assert (writing.ran, writing.sent.advances) == ([], 1)
 
 
 def test_write_that_the_gate_refuses_is_handed_back(writing: Engine) -> None:
-    """A closed gate means that the turn is about to end; the call waits as if it had not been touched."""
+    """A closed gate means that the turn is about to end: the call waits as if it had not been touched."""
     writing.gate.close(TURN_ID, writing.turn.fence)
     assert writing.run() is Canvas.STAYS
     assert (writing.ran, writing.calls[0].status) == ([], CallStatus.PENDING)
@@ -241,7 +241,7 @@ def test_write_that_the_gate_refuses_is_handed_back(writing: Engine) -> None:
 
 
 def test_write_does_without_a_gate(writing: Engine) -> None:
-    """SQL is the arbiter: a flushed or a silent gate forbids nothing, before the start or at the end."""
+    """SQL is the arbiter of writes: a flushed or silent gate forbids nothing, at the start or at the end."""
     writing.seen_gate.before["admits_write"].append(raising(SILENT))
     assert writing.run() is Canvas.CONTINUES
     writing.flush()
@@ -250,14 +250,14 @@ def test_write_does_without_a_gate(writing: Engine) -> None:
 
 
 def test_write_that_was_stopped_before_it_started_does_not_run(writing: Engine) -> None:
-    """Between claim and start the process stood still: by now somebody may have given up on it."""
+    """If the process was stopped between claim and start, the call may already count as lost."""
     writing.seen_gate.after["admits_write"].append(lambda: writing.clock.wait(STALE_START_S + 0.1))
     assert writing.run() is Canvas.STAYS
     assert writing.ran == []
 
 
 def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """The journal does not answer: that says nothing of whether the result was in time; the log names the call."""
+    """A silent journal does not mean that the result was late; the log names the call."""
     silent = [raising(SILENT)] * HAND_IN_TRIES
     writing.bodies["write"] = lambda: writing.seen_store.before["transact"].extend(silent)
     assert writing.run() is Canvas.STAYS
@@ -266,7 +266,7 @@ def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pyt
 
 
 def test_write_past_its_time_is_in_doubt(writing: Engine) -> None:
-    """Never a timeout: its effect may have happened. The rest is not run, and somebody looks."""
+    """It is never a timeout, since its effect may have happened; later calls do not run, and a coordinator is woken."""
     writing.bodies["write"] = lambda: writing.clock.wait(20.0)
     assert writing.run() is Canvas.STAYS
     assert outcome(writing).startswith("outcome_unknown: write started and did not end in time")
@@ -275,7 +275,7 @@ def test_write_past_its_time_is_in_doubt(writing: Engine) -> None:
 
 
 def test_write_whose_time_ends_before_its_body_is_denied(writing: Engine) -> None:
-    """Its body was never called: nothing is in doubt."""
+    """Its body was never called, so nothing is in doubt."""
     writing.clock.now_s = DEADLINE - 1
     writing.seen_gate.after["admits_write"].append(lambda: writing.clock.wait(1.5))
     assert writing.run() is Canvas.CONTINUES
@@ -285,7 +285,7 @@ def test_write_whose_time_ends_before_its_body_is_denied(writing: Engine) -> Non
 
 
 def deploy_anew(engine: Engine, tool: str, *, raw: bool = False) -> None:
-    """Have the tool processes know another version of the tool, which wants an argument more."""
+    """Give the tool processes another version of the tool, with one more argument."""
     registry = Registry()
     if raw:
         schema = {"properties": {"count": {"type": "integer"}}, "required": ["count"]}
@@ -310,7 +310,7 @@ def given(arguments: dict[str, object]) -> object:
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_arguments_that_a_newer_version_does_not_take_are_a_denial(engine: Engine, tool: str, raw: bool) -> None:
-    """They were bound before the tool was deployed anew: nothing has run, the rest of the plan does."""
+    """They were checked before the deployment: nothing has run, and the rest of the plan runs."""
     engine.dispatched(tool, "write")
     deploy_anew(engine, tool, raw=raw)
     assert engine.run() is Canvas.CONTINUES
@@ -325,7 +325,7 @@ def test_arguments_that_a_newer_version_does_not_take_are_a_denial(engine: Engin
 
 
 def die_in_the_body(engine: Engine) -> None:
-    """Send a write that may be run again, and run it in a process that dies before it hands in the result."""
+    """Send a ``retry_safe`` write, and run it in a process that dies before it hands in the result."""
     engine.dispatched("safe_write")
     engine.seen_store.before["transact"] += [lambda: None, raising(SystemExit("dead"))]
     with pytest.raises(SystemExit):
@@ -335,7 +335,7 @@ def die_in_the_body(engine: Engine) -> None:
 
 
 def test_arguments_that_a_newer_version_does_not_take_leave_a_doubt_in_doubt() -> None:
-    """An earlier attempt of the write, in a process that died, may have had its effect."""
+    """An earlier attempt, in a process that died, may have had its effect."""
     engine = Engine(safe_write=Effect.LOCAL_WRITE)
     die_in_the_body(engine)
     deploy_anew(engine, "safe_write")
@@ -345,14 +345,14 @@ def test_arguments_that_a_newer_version_does_not_take_leave_a_doubt_in_doubt() -
 
 
 def test_arguments_that_a_body_finds_invalid_are_its_failure(writing: Engine) -> None:
-    """It has run: what it raises is no denial."""
+    """The body has run, so what it raises is a failure, and no denial."""
     writing.bodies["write"] = raising(ArgumentsInvalid(("count: of another tool",)))
     writing.run()
     assert outcome(writing) == "ArgumentsInvalid: count: of another tool"
 
 
 def test_write_cut_by_a_cancel_is_in_doubt(writing: Engine) -> None:
-    """The turn has ended by the time it notices; nothing more is written."""
+    """The turn has ended by the time the write stops, and nothing more is stored."""
 
     def cancel() -> None:
         writing.store.cancel(TURN_ID)
@@ -365,7 +365,7 @@ def test_write_cut_by_a_cancel_is_in_doubt(writing: Engine) -> None:
 
 
 def test_write_cut_before_the_turn_has_ended_says_why(writing: Engine) -> None:
-    """It hands in first: it had time left, and the turn is asked to stop. Said twice, it is one outcome."""
+    """It hands in its outcome, that it was cancelled, before the turn ends; done twice, that is one outcome."""
 
     def cancel() -> None:
         writing.store.cancel(TURN_ID)
@@ -379,7 +379,7 @@ def test_write_cut_before_the_turn_has_ended_says_why(writing: Engine) -> None:
 
 
 def test_write_hands_in_patiently(writing: Engine) -> None:
-    """A commit whose answer was lost is said again, and is one outcome."""
+    """If a commit's answer is lost the outcome is handed in again, and counts once."""
     writing.seen_store.before["transact"] += [lambda: None, raising(SILENT)]
     writing.seen_store.after["transact"] += [lambda: None, raising(SILENT)]
     assert writing.run() is Canvas.CONTINUES
@@ -388,7 +388,7 @@ def test_write_hands_in_patiently(writing: Engine) -> None:
 
 
 def test_write_that_cannot_hand_in_is_found_by_its_lease(writing: Engine) -> None:
-    """The journal never heard: when the lease is over the call is in doubt."""
+    """If the journal never gets the outcome, the call is in doubt once its lease has ended."""
     writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * HAND_IN_TRIES]
     assert writing.run() is Canvas.STAYS
     assert writing.calls[0].status is CallStatus.RUNNING
@@ -399,7 +399,7 @@ def test_write_that_cannot_hand_in_is_found_by_its_lease(writing: Engine) -> Non
 
 
 def test_tool_of_no_named_effect_that_dies_is_in_doubt() -> None:
-    """It may have done anything: it is not run again, and the rest of the plan is not run."""
+    """It may have done anything, so it is not run again, and later calls do not run."""
     engine = Engine(mystery=None)
     engine.dispatched("mystery", "mystery")
     engine.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * HAND_IN_TRIES]
@@ -413,7 +413,7 @@ def test_tool_of_no_named_effect_that_dies_is_in_doubt() -> None:
 
 
 def test_write_whose_store_does_not_answer_is_not_started(writing: Engine) -> None:
-    """The chain stays where it is; a look-in sends it again."""
+    """The chain stops here, and a look-in sends it again."""
     writing.seen_store.before["transact"].append(raising(SILENT))
     assert writing.run() is Canvas.STAYS
     assert writing.ran == []
@@ -421,7 +421,7 @@ def test_write_whose_store_does_not_answer_is_not_started(writing: Engine) -> No
 
 @pytest.mark.parametrize(("tool", "answered"), [("write", 0), ("lock_write", 0), ("lock_write", 1)])
 def test_write_whose_begin_is_not_answered_is_sent_again(tool: str, answered: int) -> None:
-    """The commit was made, and the body not entered: the call runs soon, once, and nothing is in doubt."""
+    """The start was committed, but the body not entered: it soon runs, once, and nothing is in doubt."""
     engine = Engine(write=Effect.LOCAL_WRITE, lock_write=Effect.LOCAL_WRITE)
     engine.dispatched(tool, "write")
     engine.seen_store.after["transact"] += [*[lambda: None] * answered, raising(SILENT)]
@@ -435,7 +435,7 @@ def test_write_whose_begin_is_not_answered_is_sent_again(tool: str, answered: in
 
 
 def test_write_that_ran_is_not_run_again_by_a_message_that_is_not_answered(writing: Engine) -> None:
-    """Its process could not hand in the result, and gets the message a second time while the journal is still away."""
+    """Its process could not hand in the result, and gets the message again while the journal is still away."""
     writing.seen_store.before["transact"] += [lambda: None, *[raising(SILENT)] * (HAND_IN_TRIES + 1)]
     assert [writing.run(), writing.run()] == [Canvas.STAYS, Canvas.STAYS]
     assert writing.calls[0].status is CallStatus.RUNNING
@@ -451,7 +451,7 @@ def test_write_that_ran_is_not_run_again_by_a_message_that_is_not_answered(writi
 
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_tool_that_this_worker_does_not_serve_is_denied(tool: str) -> None:
-    """A worker with another app says so; the turn goes on."""
+    """A worker with another app reports that, and the turn continues."""
     engine = Engine()
     engine.dispatched(tool)
     engine.run_calls_with(tools={})
@@ -463,7 +463,7 @@ def test_tool_that_this_worker_does_not_serve_is_denied(tool: str) -> None:
 
 @pytest.mark.parametrize(("tool", "now"), [("look", Effect.LOCAL_WRITE), ("write", Effect.READ_ONLY)])
 def test_tool_that_is_of_another_kind_here_does_not_run(tool: str, now: Effect) -> None:
-    """Sent as a read by a coordinator of another version, a write would be run again whenever its result is lost."""
+    """A write that a coordinator of another version sent as a read would run again whenever its result is lost."""
     engine = Engine()
     engine.dispatched(tool)
     tools = engine.tools
@@ -476,7 +476,7 @@ def test_tool_that_is_of_another_kind_here_does_not_run(tool: str, now: Effect) 
 
 
 def test_write_that_this_worker_does_not_serve_leaves_a_doubt_in_doubt() -> None:
-    """Told as certain, the model's repeat of it would get a key of its own, and the effect might happen twice."""
+    """Otherwise the model's repeat would get a key of its own, and the effect might happen twice."""
     engine = Engine(safe_write=Effect.LOCAL_WRITE)
     die_in_the_body(engine)
     engine.run_calls_with(tools={})
@@ -485,7 +485,7 @@ def test_write_that_this_worker_does_not_serve_leaves_a_doubt_in_doubt() -> None
 
 
 def test_long_output_is_stored_aside(writing: Engine) -> None:
-    """The model reads a reference; the bytes and the row are there when the call has ended."""
+    """The model reads a reference; bytes and row exist once the call has ended."""
     writing.bodies["write"] = lambda: "x" * 300
     assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "art_1: " + "x" * 200
@@ -495,7 +495,7 @@ def test_long_output_is_stored_aside(writing: Engine) -> None:
 
 
 def test_long_output_is_cut_when_the_store_refuses(writing: Engine) -> None:
-    """The call has run: its result is not lost for want of space."""
+    """The call has run, so its result must not be lost for lack of space."""
     writing.run_calls_with(body=replace(writing.runs_calls_with["body"], threshold_chars=100))
     writing.blobs.broken = True
     writing.bodies["write"] = lambda: "x" * 300
@@ -505,7 +505,7 @@ def test_long_output_is_cut_when_the_store_refuses(writing: Engine) -> None:
 
 
 def test_long_output_is_cut_when_the_store_hangs(writing: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that did its work must not be taken for lost because of where its output goes."""
+    """A call that did its work must not count as lost because of its output's store."""
     free = threading.Event()
 
     def put(_self: KeptBlobs, key: str, _data: bytes) -> str:
@@ -523,7 +523,7 @@ def test_long_output_is_cut_when_the_store_hangs(writing: Engine, monkeypatch: p
 
 
 def test_output_that_is_stored_too_late_is_removed(writing: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call refers to no artifact: nobody else would ever find the bytes."""
+    """No call refers to it, so nobody else would find the bytes."""
     free, removed = threading.Event(), threading.Event()
     store, remove = KeptBlobs.put, KeptBlobs.delete
 
@@ -548,7 +548,7 @@ def test_output_that_is_stored_too_late_is_removed(writing: Engine, monkeypatch:
 
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_stored_output_of_a_late_result_is_removed(engine: Engine, tool: str) -> None:
-    """No row will ever refer to it, by which its bytes could be found when their time is over."""
+    """There will never be a row by which its bytes could be found."""
     engine.dispatched(tool)
 
     def end() -> str:
@@ -564,7 +564,7 @@ def test_stored_output_of_a_late_result_is_removed(engine: Engine, tool: str) ->
 
 
 def test_stored_output_that_the_journal_names_stays(reading: Engine) -> None:
-    """The gate took it, its answer was lost, and then the gate itself: the repeat is refused."""
+    """Here the gate accepted it, its answer and then the gate were lost, and the repeat is refused."""
     reading.bodies["look"] = lambda: "x" * 300
 
     def collected() -> None:
@@ -581,7 +581,7 @@ def test_stored_output_that_the_journal_names_stays(reading: Engine) -> None:
 
 
 def test_late_result_whose_bytes_cannot_be_removed_is_said(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """The call is over, and nothing more fails."""
+    """That is logged; the call has ended and nothing else fails."""
 
     def flush() -> str:
         reading.flush()
@@ -598,7 +598,7 @@ def test_late_result_whose_bytes_cannot_be_removed_is_said(reading: Engine, capl
 
 @pytest.mark.usefixtures("no_threads")
 def test_long_output_is_cut_when_there_is_no_thread_to_store_it(writing: Engine) -> None:
-    """The write is done; it must not end in doubt because the system gives no more threads."""
+    """The write is done, and must not end in doubt because the system refuses threads."""
     writing.bodies["write"] = lambda: "x" * 300
     assert writing.run() is Canvas.CONTINUES
     assert "artifact store did not take them" in outcome(writing)
@@ -610,7 +610,7 @@ SPARE_BYTES = 30_000_000
 
 @pytest.fixture
 def short_of_memory() -> Generator[Callable[[], object]]:
-    """Leaves this process less memory than a large output takes once more."""
+    """Leave this process less memory than one more copy of a large output takes."""
     before = resource.getrlimit(resource.RLIMIT_AS)
 
     def take() -> None:
@@ -643,7 +643,7 @@ def test_output_for_which_there_is_no_memory_is_an_outcome(
     goes: Canvas,
     told: str,
 ) -> None:
-    """Raised, it would reach the parent process; and what a write did is not told as a failure, to be tried again."""
+    """It does not reach the parent process as an error, and a write's is a doubt, not a failure to be retried."""
 
     def body() -> object:
         output = "x" * LARGE_CHARS + end
@@ -678,7 +678,7 @@ LONG = "x" * 5_000_000
     ids=["raised", "in doubt", "outdated", "returned"],
 )
 def test_long_failure_is_cut(engine: Engine, body: Callable[[], object], begins: str) -> None:
-    """It stays in the session's history: what no model can be sent would end that for good."""
+    """It stays in the session's history, which no model could be sent if it were too long."""
     engine.dispatched("write")
     engine.bodies["write"] = body
     engine.run()
@@ -690,7 +690,7 @@ def test_long_failure_is_cut(engine: Engine, body: Callable[[], object], begins:
 
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_who_watches_is_told_that_a_tool_starts(engine: Engine, tool: str) -> None:
-    """Once it was let in, before its body; a message that comes twice tells nothing."""
+    """The hint comes after admission and before the body; a repeated message gives none."""
     hints: list[tuple[str, str, object, list[str]]] = []
 
     def hint(turn_id: str, kind: str, data: object) -> None:
@@ -705,7 +705,7 @@ def test_who_watches_is_told_that_a_tool_starts(engine: Engine, tool: str) -> No
 
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_body_is_not_entered_once_its_time_is_over(engine: Engine, tool: str) -> None:
-    """Not even for the moment that a signal takes."""
+    """It is not entered even for the moment that a signal takes."""
     engine.dispatched(tool)
     short = {name: replace(spec, timeout_s=1.0) for name, spec in engine.tools.items()}
 
@@ -719,7 +719,7 @@ def test_body_is_not_entered_once_its_time_is_over(engine: Engine, tool: str) ->
 
 
 def test_passing_fault_of_a_safe_tool_is_tried_again_unseen(reading: Engine) -> None:
-    """With backoff, within the deadline, in the same attempt."""
+    """The retries, with pauses, stay within the deadline and within one attempt."""
     faults = [ToolTransientError("busy"), ToolTransientError("busy")]
 
     def sometimes() -> str:
@@ -736,7 +736,7 @@ def test_passing_fault_of_a_safe_tool_is_tried_again_unseen(reading: Engine) -> 
 
 
 def test_passing_fault_of_an_unsafe_tool_is_a_failure(writing: Engine) -> None:
-    """Nobody promised that it may run twice."""
+    """The tool does not promise that it may run twice."""
 
     def busy() -> None:
         raise ToolTransientError("busy")
@@ -747,7 +747,7 @@ def test_passing_fault_of_an_unsafe_tool_is_a_failure(writing: Engine) -> None:
 
 
 def test_later_try_that_did_nothing_does_not_settle_what_an_earlier_one_did() -> None:
-    """Asked without an answer, and then not reached, the outcome is still unknown; an answer settles it."""
+    """If a try got no answer and a later one failed to connect, the outcome stays unknown; an answer settles it."""
     unknown, away = ToolOutcomeUnknown("no answer"), ToolTransientError("away")
     said: list[Exception | str] = [away, unknown, away, "done"]
 
@@ -767,7 +767,7 @@ def test_later_try_that_did_nothing_does_not_settle_what_an_earlier_one_did() ->
 
 
 def test_write_of_unknown_outcome_is_in_doubt(writing: Engine) -> None:
-    """It is not run again, and its message goes no further."""
+    """It is not run again, and later calls of its message do not run."""
 
     def asked() -> None:
         raise ToolOutcomeUnknown("no answer")
@@ -791,7 +791,7 @@ def test_exception_after_the_deadline_is_no_outcome(writing: Engine) -> None:
 
 
 def test_any_exception_is_an_outcome(writing: Engine) -> None:
-    """A tool that exits does not take its process along."""
+    """A tool that calls ``exit`` does not end its process."""
 
     def leave() -> None:
         raise SystemExit(3)

@@ -1,4 +1,4 @@
-"""Calls of agents: what their turns are born with, and what becomes of them."""
+"""Calls of agents: how their turns are created, and how they end."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ KEPT_S = 15.0
 
 
 def a_question(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """A planned call of the helper."""
+    """A planned call of the agent ``helper``."""
     given = {"tool": "helper", "arguments": {"input": f"question {position}"}, "delegation": HELPER, "wave": 0}
     return a_write(position, **{**given, "timeout_s": 60.0, **changes})
 
 
 def asked(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """The same, sent."""
+    """The same call, sent."""
     return a_question(position, **{"status": CallStatus.RUNNING, "deadline_at": DEADLINE, **changes})
 
 
 def a_child(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
-    """The turn that the call at that position is, running."""
+    """The running turn of the call at that position."""
     child = children_of(a_held_turn(), [a_question(position)], now=NOW)[0]
     return replace(child, **{"status": TurnStatus.RUNNING, "started_at": NOW + 1.0, **changes})
 
 
 def over(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
-    """The same, ended well."""
+    """That turn, completed."""
     done = {"status": TurnStatus.COMPLETED, "output_text": "helped", "finished_at": NOW + 3.0, "wake_at": None}
     return a_child(position, **{**done, **changes})
 
 
 def family(turn: Turn, *calls: Call, children: tuple[Turn, ...] = (), now: float = NOW) -> Snapshot:
-    """A turn with its calls and the turns that these are."""
+    """A turn with its calls and their turns."""
     return Snapshot(now=now, turn=turn, calls=calls, children=children)
 
 
 def collected(*calls: Call, children: tuple[Turn, ...], **turn: Any) -> Decision[Any]:  # noqa: ANN401 - any field
-    """What a visit makes of them."""
+    """What a visit commits for them."""
     held = a_held_turn(step=1, **turn)
     return collect(family(held, *calls, children=children), visit=a_visit(held, *calls), reports={})
 
 
 def types(decision: Decision[Any]) -> list[str]:
-    """The types of its events."""
+    """The types of the commit's events."""
     return [event.type for event in decision.events]
 
 
@@ -75,7 +75,7 @@ def types(decision: Decision[Any]) -> list[str]:
 
 
 def test_calls_of_agents_are_sent_with_the_turns_that_they_are() -> None:
-    """All that stand together, in one commit; nothing else is sent beside them."""
+    """One commit sends consecutive calls of agents with their turns, and no other call beside them."""
     turn = a_held_turn(metadata={"script": "s"}, parallel=None)
     calls = (a_question(0), a_question(1), a_write(2, wave=1))
     decision = plan(family(turn), visit=a_visit(turn), said=said(*calls))
@@ -93,7 +93,7 @@ def test_calls_of_agents_are_sent_with_the_turns_that_they_are() -> None:
 
 
 def test_children_share_what_is_left() -> None:
-    """Equal parts of tokens and dollars, however little is left; all the time but what the turn needs itself."""
+    """Each gets an equal part of the tokens and dollars left, and all time but what the turn itself needs."""
     spent = {"used": Usage(output_tokens=300, dollars=0.2), "delegated": Usage(output_tokens=100, dollars=0.2)}
     turn = a_held_turn(budget=BudgetLimits(max_tokens=1_000, max_dollars=1.0), **spent)
     two = children_of(turn, [a_question(0), a_question(1)], now=NOW)
@@ -105,14 +105,14 @@ def test_children_share_what_is_left() -> None:
 
 
 def test_child_has_no_more_than_its_agent() -> None:
-    """Whatever is left of the turn that asks."""
+    """Its agent's budget is a cap, whatever the asking turn has left."""
     modest = Delegation(agent="helper", budget=BudgetLimits(max_steps=2, max_dollars=0.1, timeout_s=5.0))
     (child,) = children_of(a_held_turn(), [a_question(delegation=modest)], now=NOW)
     assert child.budget == modest.budget
 
 
 def test_agent_is_not_asked_when_nothing_is_left() -> None:
-    """Another model call of this turn would be refused as well; tools may still run."""
+    """The turn could not ask its own model again either; other tools may still run."""
     turn = a_held_turn(delegated=Usage(dollars=1.0))
     decision = plan(family(turn), visit=a_visit(turn), said=said(a_question(0), a_write(1, wave=1)))
     assert isinstance(decision.result, Dispatch)
@@ -123,7 +123,7 @@ def test_agent_is_not_asked_when_nothing_is_left() -> None:
 
 
 def test_childs_trace_stands_below_its_call() -> None:
-    """In the trace of the turn that asks, or of its caller."""
+    """It belongs to the trace of the asking turn, or of that turn's caller."""
     parent = a_held_turn(status=TurnStatus.COMPLETED, finished_at=NOW + 5.0)
     child = over()
     spans = trace_of(Journal(turn=child, calls=(), events=()))
@@ -141,7 +141,7 @@ def test_childs_trace_stands_below_its_call() -> None:
 
 
 def test_turn_waits_for_children_that_go_on() -> None:
-    """Nobody holds it, nothing is sent, and somebody looks soon."""
+    """Nobody holds the turn, nothing is sent, and it is looked at again soon."""
     decision = collected(asked(0), asked(1), children=(over(0), a_child(1)))
     assert isinstance(decision.result, Dispatch)
     assert decision.result.calls == ()
@@ -153,7 +153,7 @@ def test_turn_waits_for_children_that_go_on() -> None:
 
 
 def test_answer_of_a_child_is_the_calls_result() -> None:
-    """With the child's own times."""
+    """The call has the child's own times."""
     decision = collected(asked(), children=(over(),))
     (call,) = decision.calls
     assert (content_of(call.outcome), call.started_at, call.finished_at) == ("helped", NOW + 1.0, NOW + 3.0)  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ def test_answer_of_a_child_is_the_calls_result() -> None:
     ],
 )
 def test_child_that_gives_no_answer_is_told_as_it_ended(child: Turn | None, content: str) -> None:
-    """What is incomplete is an answer all the same; the rest are errors, after which the model may ask again."""
+    """An incomplete child's text is a result; other ends are errors, after which the model may ask again."""
     decision = collected(asked(), children=() if child is None else (child,))
     (call,) = decision.calls
     assert call.outcome is not None
@@ -192,7 +192,7 @@ def test_child_that_gives_no_answer_is_told_as_it_ended(child: Turn | None, cont
 
 @pytest.mark.parametrize("status", [TurnStatus.INCOMPLETE, TurnStatus.FAILED, TurnStatus.CANCELLED])
 def test_child_that_ends_with_a_write_in_doubt_is_a_doubt_itself(status: TurnStatus) -> None:
-    """What was to follow does not run, and the turn that asks takes the doubt on: so it rises through all levels."""
+    """Later calls do not run, and the asking turn has the doubt too, so that it reaches every level."""
     left = over(status=status, stop_reason=StopReason.DEADLINE, recall=Recall(doubtful={"charge": "key"}))
     waits = collected(asked(0), asked(1), a_write(2, wave=1), children=(left, a_child(1)))
     assert [(call.call_id, is_doubt(call)) for call in waits.calls] == [("0.0", True)]
@@ -210,13 +210,13 @@ def test_child_that_ends_with_a_write_in_doubt_is_a_doubt_itself(status: TurnSta
 
 
 def test_answer_of_a_child_that_knew_of_its_doubt_is_no_doubt() -> None:
-    """Its model read of it before it answered."""
+    """The child's model read of the doubt before it answered."""
     decision = collected(asked(), children=(over(recall=Recall(doubtful={"charge": "key"})),))
     assert [content_of(call.outcome) for call in decision.calls if call.outcome] == ["helped"]
 
 
 def test_turn_is_charged_for_its_children_once() -> None:
-    """For tokens and dollars, their own children's too; steps and calls are each turn's own."""
+    """Tokens and dollars are charged, those of grandchildren too; steps and calls count in each turn alone."""
     spent = Usage(output_tokens=10, dollars=0.5, steps=3, tool_calls=2, reflections=1)
     child = over(used=spent, delegated=Usage(output_tokens=5))
     decision = collected(asked(0), asked(1), children=(child, a_child(1, used=spent)))
@@ -228,7 +228,7 @@ def test_turn_is_charged_for_its_children_once() -> None:
 
 
 def test_what_children_spent_ends_a_turn_that_has_no_more() -> None:
-    """Its model is not asked again."""
+    """The turn's model is not asked again."""
     decision = collected(asked(), children=(over(used=Usage(dollars=1.0)),), used=Usage(steps=1))
     assert decision.turn is not None
     assert (decision.turn.status, decision.turn.stop_reason) == (TurnStatus.INCOMPLETE, StopReason.BUDGET)
@@ -239,7 +239,7 @@ def test_what_children_spent_ends_a_turn_that_has_no_more() -> None:
 
 @pytest.mark.parametrize("cause", ["cancelled", "deadline", "failed", "abandoned"])
 def test_turn_that_ends_before_its_children_does_not_know_what_they_did(cause: str) -> None:
-    """Those that are over are told as they ended; any other may just begin, whatever is known of it."""
+    """Ended children have their outcomes; any other may just be starting, so its effect is unknown."""
     turn = a_held_turn(step=1, cancel_requested=cause == "cancelled")
     calls = (asked(0), asked(1), asked(2), a_question(3))
     children = (over(0), a_child(1, used=Usage(output_tokens=7)), a_child(2, started_at=None))
@@ -267,18 +267,18 @@ def test_turn_that_ends_before_its_children_does_not_know_what_they_did(cause: s
 
 
 def parked(position: int = 0) -> Turn:
-    """A child that has waited for a person from NOW + 10 on."""
+    """A child that has waited for a person since NOW + 10."""
     return a_child(position, status=TurnStatus.REQUIRES_ACTION, parked_at=NOW + 10.0)
 
 
 def opened(*calls: Call, children: tuple[Turn, ...], now: float) -> Decision[Any]:
-    """What a look makes of a turn that nobody holds."""
+    """What a visit to a free turn decides."""
     turn = a_turn(status=TurnStatus.RUNNING, step=1, started_at=NOW)
     return open_visit(family(turn, *calls, children=children, now=now), owner="v", timing=TIMING, tools_of=ignore)
 
 
 def test_turn_is_not_charged_for_what_its_child_waits_for_people() -> None:
-    """However often it is looked at; it counts as parked itself, and is looked at rarely."""
+    """However often it is looked at, it counts as parked itself, and is looked at rarely."""
     decision = opened(asked(), children=(parked(),), now=NOW + 1_010.0)
     assert isinstance(decision.result, Opened)
     turn = decision.turn
@@ -294,14 +294,14 @@ def test_turn_is_not_charged_for_what_its_child_waits_for_people() -> None:
 
 
 def test_turn_is_not_parked_while_another_child_works() -> None:
-    """Its time stands still all the same for the one that waits longest."""
+    """Its deadline is still put off by the longest wait of a child."""
     decision = opened(asked(0), asked(1), children=(parked(0), a_child(1)), now=NOW + 30.0)
     assert decision.turn is not None
     assert (decision.turn.parked_at, decision.turn.deadline_at) == (None, DEADLINE + 20.0)
 
 
 def test_reads_beside_agents_are_sent_by_themselves() -> None:
-    """A wave is of one kind."""
+    """A wave has either reads or calls of agents."""
     turn = a_held_turn()
     decision = plan(family(turn), visit=a_visit(turn), said=said(a_question(0), a_call(1, wave=1)))
     assert isinstance(decision.result, Dispatch)
@@ -312,12 +312,12 @@ def test_reads_beside_agents_are_sent_by_themselves() -> None:
 
 
 def waiting(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
-    """A child that waits for a person itself."""
+    """A child that itself waits for a person."""
     return a_child(position, status=TurnStatus.REQUIRES_ACTION, parked_at=NOW, **{"fence": 3, **changes})
 
 
 def test_wait_of_a_child_is_told_once() -> None:
-    """And again only when it was looked at meanwhile and waits anew: each look of a coordinator has another fence."""
+    """A new wait has another fence, since the child was visited in between, and is reported again."""
     first = collected(asked(0), asked(1), children=(waiting(0), a_child(1)))
     assert [event.type for event in first.events] == ["subagent.requires_action"]
     assert first.events[0].data == {"call_id": "0.0", "turn_id": child_turn_id("turn", "0.0")}
@@ -330,7 +330,7 @@ def test_wait_of_a_child_is_told_once() -> None:
 
 
 def test_wait_is_forgotten_once_it_is_answered() -> None:
-    """A child that goes on is no longer among those that wait, nor is one that ended."""
+    """A child that runs again, or has ended, is no longer listed as waiting."""
     known = (Park(turn_id=child_turn_id("turn", "0.0"), fence=3),)
     answered = collected(asked(0), children=(a_child(0, fence=3, parked_at=NOW),), parked_below=known)
     assert answered.turn is not None
@@ -341,7 +341,7 @@ def test_wait_is_forgotten_once_it_is_answered() -> None:
 
 
 def test_waits_rise_from_turn_to_turn() -> None:
-    """What a child tells of those below it is told here, by the call that leads there, if it still holds."""
+    """Waits that a child reports of turns below it are reported here too, if they still last."""
     x, y = Park(turn_id="x", fence=1), Park(turn_id="y", fence=2)
     below = (x, replace(x, turn_id="over"), y, replace(x, turn_id="z"))
     held, calls = a_held_turn(), (asked(0), asked(1))
@@ -353,7 +353,7 @@ def test_waits_rise_from_turn_to_turn() -> None:
 
 
 def test_new_wait_below_has_the_parent_looked_at() -> None:
-    """So that it rises, though the turn between goes on with something else."""
+    """So the report reaches the parent, even while the turn in between does something else."""
     x, y = Park(turn_id="x", fence=1), Park(turn_id="y", fence=1)
     before = a_held_turn(parent_id="p", parked_below=(x,))
     told = [awaited_by(before, replace(before, parked_below=parks)) for parks in ((x,), (y,), (y, x), ())]

@@ -1,4 +1,4 @@
-"""The commit of a visit: take, wait, run again, or go on; only by the one who holds the turn."""
+"""The commit in which a visit collects: take outcomes, wait, run calls again, or continue; only by the holder."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def collected(
     claimed: Turn = TURN,
     claimed_at: float = NOW,
 ) -> Decision[Next]:
-    """A visit's commit over these calls."""
+    """What a visit commits for these calls."""
     visit = a_visit(claimed, *calls, now=claimed_at)
     return collect(snapshot(turn, *calls, now=now), visit=visit, reports=reports or {})
 
 
 def done(call: Call) -> ReadReport:
-    """The gate has an outcome."""
+    """The report of a read whose outcome the gate has."""
     return ReadReport(state=None, outcome=ok(call), started_at=NOW, finished_at=NOW, worker="w")
 
 
 def test_visit_waits_for_what_lives() -> None:
-    """The turn is released, with a look-in that grows; outcomes taken so far stand."""
+    """The turn is released until a look-in, later each time; outcomes taken so far are stored."""
     first, second = pending(a_call(0)), pending(a_call(1))
     decision = collected(first, second, reports={"0.0": done(first), "0.1": LIVE})
     assert isinstance(decision.result, Dispatch)
@@ -66,14 +66,14 @@ def test_visit_waits_for_what_lives() -> None:
 
 
 def test_visit_comes_back_when_a_live_read_may_be_lost() -> None:
-    """The gate says how long it still believes in it."""
+    """The gate says until when it presumes the read alive."""
     decision = collected(pending(a_call()), reports={"0.0": replace(LIVE, lease_s=0.7)})
     assert decision.turn is not None
     assert decision.turn.wake_at == NOW + 0.7
 
 
 def test_visit_sends_again_what_was_lost() -> None:
-    """A lost publish does not wait for the deadline."""
+    """A lost message is not waited for until the deadline."""
     call = pending(a_call())
     decision = collected(call, reports={"0.0": ReadReport(state=ReadState.UNADMITTED)})
     assert isinstance(decision.result, Dispatch)
@@ -82,7 +82,7 @@ def test_visit_sends_again_what_was_lost() -> None:
 
 
 def test_visit_that_was_nudged_publishes_again() -> None:
-    """A wake-up during the visit is neither lost nor left to the look-in."""
+    """A wake-up during the visit is neither lost nor delayed until the look-in."""
     nudged = replace(TURN, wakes=1)
     decision = collected(pending(a_call()), turn=nudged, reports={"0.0": LIVE})
     assert isinstance(decision.result, Dispatch)
@@ -92,7 +92,7 @@ def test_visit_that_was_nudged_publishes_again() -> None:
 
 
 def test_visit_goes_on_when_nothing_is_open() -> None:
-    """Exactly one result a call, in the commit that ends the step; then it is the model's word."""
+    """The commit that ends the step has exactly one result a call; then the model is asked."""
     first, second = pending(a_call(0)), pending(a_call(1))
     decision = collected(first, second, reports={"0.0": done(first), "0.1": done(second)})
     assert isinstance(decision.result, AskModel)
@@ -109,7 +109,7 @@ def test_visit_goes_on_when_nothing_is_open() -> None:
 
 
 def test_collected_turn_goes_straight_to_the_model() -> None:
-    """A visit that finds the step's results standing adds none."""
+    """If the step's results are stored already, none is added."""
     over = replace(ended(a_call()), collected=True)
     decision = collected(over)
     assert isinstance(decision.result, AskModel)
@@ -117,7 +117,7 @@ def test_collected_turn_goes_straight_to_the_model() -> None:
 
 
 def test_write_judged_by_the_journal() -> None:
-    """The gate's word on a write does not count: SQL is its only arbiter."""
+    """The gate's report on a write does not count, because SQL is its only arbiter."""
     call = running(a_write())
     decision = collected(call, reports={"0.0": done(call)})
     assert isinstance(decision.result, Dispatch)
@@ -125,7 +125,7 @@ def test_write_judged_by_the_journal() -> None:
 
 
 def test_cancel_at_the_claim_ends_the_turn() -> None:
-    """What the gate accepted is kept; the rest is cut; one result each."""
+    """Outcomes that the gate accepted are kept, other calls are cut, and each has one result."""
     cancelled = replace(TURN, cancel_requested=True)
     first, second, third = pending(a_call(0)), pending(a_call(1)), running(a_write(2, wave=1))
     reports = {"0.0": done(first), "0.1": LIVE}
@@ -140,7 +140,7 @@ def test_cancel_at_the_claim_ends_the_turn() -> None:
 
 
 def test_cancel_during_the_visit_waits_for_open_calls() -> None:
-    """The gate was not closed for it: what is open is left to the next visit, which the cancel has woken."""
+    """The gate was not closed for it, so open calls are left to the next visit, which the cancel has made due."""
     cancelled = replace(TURN, cancel_requested=True, wakes=1)
     decision = collected(pending(a_call()), turn=cancelled, reports={"0.0": LIVE})
     assert isinstance(decision.result, Dispatch)
@@ -148,7 +148,7 @@ def test_cancel_during_the_visit_waits_for_open_calls() -> None:
 
 
 def test_cancel_during_the_visit_ends_a_turn_without_open_calls() -> None:
-    """Nothing can still run, so nothing has to be closed first."""
+    """No call can still run, so nothing has to be closed first."""
     cancelled = replace(TURN, cancel_requested=True)
     decision = collected(ended(a_call()), a_write(1), turn=cancelled)
     assert isinstance(decision.result, Finished)
@@ -156,7 +156,7 @@ def test_cancel_during_the_visit_ends_a_turn_without_open_calls() -> None:
 
 
 def test_deadline_at_the_claim_ends_the_turn() -> None:
-    """A turn whose time is over is incomplete, and says so."""
+    """The turn ends as incomplete, with the stop reason ``deadline``."""
     late = DEADLINE + 1
     decision = collected(pending(a_call()), now=late, claimed_at=late, reports={"0.0": LIVE})
     assert decision.turn is not None
@@ -166,7 +166,7 @@ def test_deadline_at_the_claim_ends_the_turn() -> None:
 
 
 def test_lost_unsafe_write_lets_the_next_step_begin() -> None:
-    """The rest of its message is not run; the model is told and asked again."""
+    """Later calls of its message do not run; the model reads that, and is asked again."""
     decision = collected(running(a_write(0), lease_until=NOW), pending(a_write(1)), now=NOW)
     assert isinstance(decision.result, AskModel)
     assert [block["is_error"] for block in decision.messages[0].content] == [True, True]

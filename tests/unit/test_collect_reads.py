@@ -1,4 +1,4 @@
-"""What a visit makes of a read by what the gate knows of it."""
+"""How a visit judges a read by the gate's report of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def judged(call: Call, report: ReadReport | None) -> Collected:
 
 
 def test_accepted_outcome_is_taken_with_its_times() -> None:
-    """The gate's word stands: outcome, times and worker are those of the attempt that it accepted."""
+    """Outcome, times and worker are those of the attempt that the gate accepted."""
     report = ReadReport(state=None, outcome=ok(SENT), started_at=NOW + 1, finished_at=NOW + 2, worker="w/7")
     collected = judged(SENT, report)
     (call,) = collected.changed
@@ -33,7 +33,7 @@ def test_accepted_outcome_is_taken_with_its_times() -> None:
 
 
 def test_live_read_is_waited_for() -> None:
-    """A healthy running read is left alone, however often it is looked at."""
+    """A running read with heartbeats is left alone, however often it is looked at."""
     assert judged(SENT, ReadReport(state=ReadState.LIVE, started_at=NOW)) == Collected()
 
 
@@ -45,7 +45,7 @@ def test_read_that_never_started_is_sent_again_as_it_is() -> None:
 
 
 def test_read_past_its_deadline_is_a_timeout() -> None:
-    """The tool's own limit is told."""
+    """The timeout names the tool's own limit."""
     (call,) = judged(SENT, ReadReport(state=ReadState.EXPIRED, started_at=NOW, worker="w/7")).changed
     assert isinstance(call.outcome, ToolTimeout)
     assert content_of(call.outcome) == "timeout: tool0 did not finish within 10 s"
@@ -53,7 +53,7 @@ def test_read_past_its_deadline_is_a_timeout() -> None:
 
 
 def test_read_past_its_deadline_that_never_began_is_no_timeout() -> None:
-    """It was not run; or what became of the attempt before it is told."""
+    """It was not run; or if an earlier attempt was lost, that is its outcome."""
     (first,) = judged(SENT, ReadReport(state=ReadState.EXPIRED)).changed
     assert first.outcome is not None
     assert content_of(first.outcome) == "denied: not_run: its time ended before it could start"
@@ -65,7 +65,7 @@ def test_read_past_its_deadline_that_never_began_is_no_timeout() -> None:
 
 
 def test_read_cut_by_its_turns_end_tells_the_time_it_had() -> None:
-    """It started with less of its turn left than its tool may take."""
+    """It started with less of the turn's time left than its tool may take."""
     (call,) = judged(SENT, ReadReport(state=ReadState.EXPIRED, started_at=DEADLINE - 4, worker="w/7")).changed
     assert call.outcome is not None
     assert content_of(call.outcome) == "timeout: tool0 did not finish within 4 s"
@@ -74,14 +74,14 @@ def test_read_cut_by_its_turns_end_tells_the_time_it_had() -> None:
 
 @pytest.mark.parametrize("state", [ReadState.GONE, ReadState.LOST, ReadState.CLOSED, None])
 def test_read_that_is_lost_runs_again(state: ReadState | None) -> None:
-    """A dead process, a flushed or an early closed gate: another attempt, at most one body each."""
+    """After its process died, or the gate was flushed or closed early, it runs as another attempt."""
     collected = judged(SENT, None if state is None else ReadReport(state=state))
     assert [(call.attempt, call.status) for call in collected.changed] == [(2, CallStatus.PENDING)]
     assert collected.resend == collected.changed
 
 
 def test_read_that_is_lost_too_often_is_given_up() -> None:
-    """At the cap nothing more is tried."""
+    """After the last attempt allowed, it is not run again."""
     collected = judged(pending(a_call(attempt=CAP)), ReadReport(state=ReadState.LOST))
     (call,) = collected.changed
     assert isinstance(call.outcome, ToolFailure)
@@ -90,7 +90,7 @@ def test_read_that_is_lost_too_often_is_given_up() -> None:
 
 
 def test_read_that_must_not_run_twice_is_not_run_again() -> None:
-    """Once it has, or may have, begun; a message that was lost is sent again like any other."""
+    """That is once it has, or may have, started; a lost message is sent again as for any read."""
     once = replace(SENT, retry_safe=False)
     for state in (ReadState.GONE, ReadState.LOST):
         (call,) = judged(once, ReadReport(state=state)).changed
@@ -101,13 +101,13 @@ def test_read_that_must_not_run_twice_is_not_run_again() -> None:
 
 
 def test_only_open_reads_are_judged() -> None:
-    """Writes, planned and ended reads are none of the gate's business."""
+    """Writes, planned reads and ended reads are left alone."""
     calls = (a_call(0), ended(a_call(1)), pending(a_write(2)))
     assert collect_reads(calls, {}, now=NOW, attempt_cap=CAP) == Collected()
 
 
 def test_report_without_an_outcome_takes_nothing() -> None:
-    """Nothing is made up."""
+    """No outcome is invented."""
     assert taken(SENT, ReadReport(state=ReadState.LIVE), now=NOW) is SENT
 
 
@@ -122,5 +122,5 @@ def test_report_without_an_outcome_takes_nothing() -> None:
     ],
 )
 def test_read_has_started_if_it_was_ever_admitted(report: ReadReport, expected: bool) -> None:
-    """What the gate admitted may have run."""
+    """An admitted read may have run."""
     assert report.has_started is expected

@@ -1,4 +1,4 @@
-"""One look at a turn: what is sent, what is put off, and how a turn ends when something fails."""
+"""One visit to a turn: what is sent, what is put off, and how the turn ends if something fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SILENT = TransientError("no answer")
 
 
 class Told(Hooks):
-    """Counts what it is told."""
+    """Hooks that count how often they are called."""
 
     def __init__(self) -> None:
         self.starts = self.ends = 0
@@ -44,7 +44,7 @@ class Told(Hooks):
 
 
 class Asked(Hooks):
-    """Notes the calls that it is asked about."""
+    """Hooks that record the calls they are asked about."""
 
     def __init__(self) -> None:
         self.tools: list[str] = []
@@ -61,7 +61,7 @@ def engine() -> Engine:
 
 
 def test_turn_is_worked_to_an_answer(engine: Engine) -> None:
-    """Reads side by side, then writes in order, then the text; each look does one step."""
+    """Reads run side by side, then writes in order, then comes the text; each visit does one step."""
     engine.says(asks("look", "look", "write", "write"), answers("all done"))
     engine.advance()
     assert engine.sent.chords == [["0.0", "0.1"]]
@@ -76,20 +76,20 @@ def test_turn_is_worked_to_an_answer(engine: Engine) -> None:
 
 
 def test_turn_that_ended_by_itself_stops_nobody(engine: Engine) -> None:
-    """All its calls have ended, reads too, of which only the gate knew when the last visit began."""
+    """No stop is broadcast, even for reads of which only the gate knew at the visit's start that they had ended."""
     engine.says(asks("write", "look"), answers("all done"))
     engine.work()
     assert (engine.turn.status, engine.sent.stops) == (TurnStatus.COMPLETED, 0)
 
 
 def test_single_read_needs_no_join(engine: Engine) -> None:
-    """A chord of one costs more than it is worth."""
+    """It is sent without a chord, which would only cost time."""
     engine.dispatched("look")
     assert (engine.sent.chords, engine.sent.chains) == ([], [["0.0"]])
 
 
 def test_message_leaves_after_commit_and_gate(engine: Engine) -> None:
-    """A tool that is faster than its dispatcher finds its row and its pass."""
+    """A tool that is faster than its dispatcher finds its row, and its pass at the gate."""
     seen: list[tuple[str, bool]] = []
 
     def look() -> None:
@@ -102,7 +102,7 @@ def test_message_leaves_after_commit_and_gate(engine: Engine) -> None:
 
 
 def test_model_is_asked_with_the_history(engine: Engine) -> None:
-    """System text, tools, messages so far, step and what time is left."""
+    """The request has system text, tools, messages so far, the step, and the time left."""
     engine.says(asks("write"), answers("ok"))
     engine.advance()
     engine.run()
@@ -115,7 +115,7 @@ def test_model_is_asked_with_the_history(engine: Engine) -> None:
 
 
 def test_turn_nobody_knows_is_left_alone(engine: Engine) -> None:
-    """A message for a turn that is not there does nothing."""
+    """A message for a turn that does not exist does nothing."""
     engine.coordinator.advance("nonsense")
     assert engine.turn.status is TurnStatus.QUEUED
 
@@ -133,7 +133,7 @@ def test_finished_turn_is_left_alone(engine: Engine) -> None:
 
 
 def test_store_that_does_not_answer_at_the_claim_is_told(engine: Engine) -> None:
-    """Nobody has looked, and the caller knows."""
+    """The caller learns that the turn was not looked at."""
     engine.seen_store.before["transact"].append(raising(SILENT))
     with pytest.raises(TransientError):
         engine.advance()
@@ -142,7 +142,7 @@ def test_store_that_does_not_answer_at_the_claim_is_told(engine: Engine) -> None
 
 @pytest.mark.parametrize("operation", ["raise_fence", "open"])
 def test_gate_that_does_not_answer_puts_the_visit_off(engine: Engine, operation: str) -> None:
-    """The turn is let go, and somebody looks soon."""
+    """The turn is released, to be looked at again soon."""
     engine.seen_gate.before[operation].append(raising(SILENT))
     engine.says(asks("look"))
     engine.advance()
@@ -156,7 +156,7 @@ SCARCE = [MemoryError(), OSError(errno.EMFILE, "Too many open files"), OSError(e
 
 @pytest.mark.parametrize("scarce", SCARCE)
 def test_lack_of_something_puts_the_visit_off(engine: Engine, scarce: Exception) -> None:
-    """It is no bug, and passes: the turn is let go, and goes on when somebody looks again."""
+    """It is no bug and may pass: the turn is released, and continues at the next look."""
     engine.says(scarce, asks("look"), answers("ok"))
     engine.advance()
     assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, None)
@@ -171,7 +171,7 @@ def test_lack_of_something_puts_the_visit_off(engine: Engine, scarce: Exception)
 
 @pytest.mark.parametrize("scarce", SCARCE)
 def test_lack_of_something_at_the_claim_is_told(engine: Engine, scarce: Exception) -> None:
-    """Nobody has looked, and the caller knows."""
+    """The caller learns that the turn was not looked at."""
     engine.seen_store.before["transact"].append(raising(scarce))
     with pytest.raises(TransientError):
         engine.advance()
@@ -179,7 +179,7 @@ def test_lack_of_something_at_the_claim_is_told(engine: Engine, scarce: Exceptio
 
 
 def test_lack_of_something_beside_a_bug_loses_no_result(engine: Engine) -> None:
-    """The reads are asked for again; what they came to is not told as not run."""
+    """The gate is asked again, so that reads that ran are not reported as not run."""
     engine.dispatched("look")
     engine.run()
     engine.seen_gate.before["settle"] += [raising(RuntimeError("bug")), raising(MemoryError())]
@@ -191,7 +191,7 @@ def test_lack_of_something_beside_a_bug_loses_no_result(engine: Engine) -> None:
 
 
 def test_visit_that_has_not_even_the_means_to_let_go_is_followed_by_another(engine: Engine) -> None:
-    """When its lease is over."""
+    """The next visit comes when the lease has ended."""
     engine.says(MemoryError(), answers("ok"))
     engine.seen_store.before["transact"] += [lambda: None, raising(MemoryError())]
     engine.advance()
@@ -202,13 +202,13 @@ def test_visit_that_has_not_even_the_means_to_let_go_is_followed_by_another(engi
 
 
 def stopped(engine: Engine) -> None:
-    """A turn that the next visit ends because somebody wants it cancelled."""
+    """A turn that was cancelled, so that the next visit ends it."""
     engine.store.turns[TURN_ID] = replace(engine.turn, cancel_requested=True)
     engine.seen_gate.before["close"] += [lambda: None, raising(SILENT)]
 
 
 def exhausted(engine: Engine) -> None:
-    """A turn that the next visit ends in the commit that claims it: the gate is not needed for that."""
+    """A turn that ends in the commit that claims it, for which the gate is not needed."""
     engine.dispatched("write")
     engine.run()
     engine.store.turns[TURN_ID] = replace(engine.turn, used=Usage(steps=6))
@@ -220,7 +220,7 @@ def exhausted(engine: Engine) -> None:
 def test_gate_that_does_not_answer_at_the_end_keeps_nobody_from_hearing_of_it(
     nearly_over: Callable[[Engine], None],
 ) -> None:
-    """The commit stands, and hooks are told."""
+    """The commit stands, and the hooks are called."""
     told = Told()
     engine = Engine(told)
     nearly_over(engine)
@@ -230,7 +230,7 @@ def test_gate_that_does_not_answer_at_the_end_keeps_nobody_from_hearing_of_it(
 
 
 def test_bug_at_the_gate_after_the_end_keeps_nobody_from_hearing_of_it() -> None:
-    """Hooks and judges are told of an end once, or never."""
+    """The end is reported to hooks and judges only once, so it must be done now."""
     told = Told()
     engine = Engine(told)
     engine.seen_gate.before["close"] += [lambda: None, raising(RuntimeError("bug"))]
@@ -241,7 +241,7 @@ def test_bug_at_the_gate_after_the_end_keeps_nobody_from_hearing_of_it() -> None
 
 @pytest.mark.parametrize("operation", ["next_of_session", "next_of_tenant"])
 def test_store_that_does_not_answer_after_the_end_keeps_no_hook_from_hearing_of_it(operation: str) -> None:
-    """Who waited for the end is found later; hooks would never be told."""
+    """A waiting turn would be found later, but nobody else would call the hooks."""
     told = Told()
     engine = Engine(told)
     engine.store.turns[TURN_ID] = replace(engine.turn, followed=True)
@@ -254,7 +254,7 @@ def test_store_that_does_not_answer_after_the_end_keeps_no_hook_from_hearing_of_
 
 
 def test_reply_is_kept_though_the_gate_does_not_answer(engine: Engine) -> None:
-    """It was paid for, and no call is open: what ends the turn needs the journal alone."""
+    """The reply was paid for, and no call is open: the journal alone is needed to end the turn."""
     engine.says(answers("paid for"), answers("paid again"))
     engine.seen_gate.before["close"] += [raising(SILENT), raising(SILENT)]
     engine.advance()
@@ -272,7 +272,7 @@ def test_reply_is_kept_though_the_gate_does_not_answer(engine: Engine) -> None:
 def test_model_is_not_asked_again_though_the_gate_does_not_answer(
     engine: Engine, said: Exception, reason: StopReason, text: str
 ) -> None:
-    """What it said, or why it said nothing, stands: no call is open."""
+    """What the model said, or why it failed, is stored, since no call is open."""
     engine.says(said, answers("asked again"))
     engine.seen_gate.before["close"] += [raising(SILENT), raising(SILENT)]
     engine.advance()
@@ -281,7 +281,7 @@ def test_model_is_not_asked_again_though_the_gate_does_not_answer(
 
 
 def test_turn_that_is_stopped_does_not_tell_of_its_start() -> None:
-    """A hook that hangs there would keep it from its end, visit after visit."""
+    """A hook that hangs at the start would prevent the end in every visit."""
     told = Told()
     engine = Engine(told)
     engine.store.turns[TURN_ID] = replace(engine.turn, cancel_requested=True)
@@ -291,14 +291,14 @@ def test_turn_that_is_stopped_does_not_tell_of_its_start() -> None:
 
 
 def silence_gate(engine: Engine) -> None:
-    """Have no operation of the gate answered."""
+    """Let no operation of the gate be answered."""
     for operation in ("raise_fence", "settle", "close", "open", "admits_write"):
         engine.seen_gate.before[operation] += [raising(SILENT)] * 9
 
 
 @pytest.mark.parametrize("late_s", [0.0, TIMEOUT_S + 1])
 def test_turn_without_open_reads_stops_though_the_gate_does_not_answer(engine: Engine, late_s: float) -> None:
-    """Cancelled or too late: its write is in doubt, and what that hands in afterwards changes nothing."""
+    """Cancelled or past its deadline, its write is in doubt, and a later result of it changes nothing."""
     engine.dispatched("write")
 
     def stopped_meanwhile() -> None:
@@ -317,7 +317,7 @@ def test_turn_without_open_reads_stops_though_the_gate_does_not_answer(engine: E
 
 
 def test_turn_with_open_reads_waits_for_the_gate_to_stop(engine: Engine) -> None:
-    """Only the gate knows what they came to."""
+    """Only the gate knows the reads' outcomes."""
     engine.dispatched("look")
     engine.store.cancel(TURN_ID)
     engine.seen_gate.before["raise_fence"].append(raising(SILENT))
@@ -329,14 +329,14 @@ def test_turn_with_open_reads_waits_for_the_gate_to_stop(engine: Engine) -> None
 
 @pytest.mark.usefixtures("opening_breaks")
 def test_bug_ends_a_turn_without_open_reads_though_the_gate_does_not_answer(engine: Engine) -> None:
-    """Nobody has to be asked what its calls came to."""
+    """The gate need not be asked for the outcome of any call."""
     silence_gate(engine)
     engine.advance()
     assert engine.turn.stop_reason is StopReason.INTERNAL
 
 
 def test_store_that_stays_silent_leaves_the_lease_to_run_out(engine: Engine) -> None:
-    """The visit cannot even let go: another one takes over when the lease is over, and says so."""
+    """The visit cannot even release the turn; another takes over when the lease has ended, with an event."""
     engine.says(asks("look"), asks("look"))
     engine.seen_store.before["transact"] += [lambda: None, raising(SILENT), raising(SILENT)]
     engine.advance()
@@ -348,7 +348,7 @@ def test_store_that_stays_silent_leaves_the_lease_to_run_out(engine: Engine) -> 
 
 
 def test_commit_whose_answer_was_lost_is_not_done_twice(engine: Engine) -> None:
-    """The plan stands; the next look sends what was never sent."""
+    """The plan was stored; the next visit sends the calls that were not sent."""
     engine.seen_store.after["transact"] += [lambda: None, raising(SILENT)]
     engine.dispatched("look")
     assert (len(engine.calls), engine.sent.chains) == (1, [])
@@ -359,7 +359,7 @@ def test_commit_whose_answer_was_lost_is_not_done_twice(engine: Engine) -> None:
 
 
 def test_agent_of_another_worker_is_put_off(engine: Engine) -> None:
-    """A worker that does not serve the agent lets another try."""
+    """A worker that does not serve the agent leaves the turn to another."""
     replace(engine.coordinator, agents={}).advance(TURN_ID)
     assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, None)
     assert engine.turn.wake_at == NOW + TIMING.look_s
@@ -369,13 +369,13 @@ UNKNOWN = "denied: validation: unknown tool write; available: look"
 
 
 def deploy_away(engine: Engine, tool: str) -> None:
-    """Have the agent lose a tool."""
+    """Remove a tool from the agent, as a deployment might."""
     (agent,) = engine.coordinator.agents.values()
     engine.agent_is(tools=tuple(each for each in agent.tools if each.name != tool))
 
 
 def test_planned_call_of_a_tool_deployed_away_is_denied(engine: Engine) -> None:
-    """Nobody would take its message; the rest of the plan runs, and the model reads what there is."""
+    """No worker would take its message; the rest of the plan runs, and the model reads which tools there are."""
     engine.says(asks("look", "write", "look"), answers("ok"))
     engine.advance()
     engine.run("0.0")
@@ -390,7 +390,7 @@ def test_planned_call_of_a_tool_deployed_away_is_denied(engine: Engine) -> None:
 
 @pytest.mark.parametrize("arguments", [None, {"n": 1}])
 def test_approved_call_of_a_tool_deployed_away_is_denied(arguments: dict[str, int] | None) -> None:
-    """Whether or not the person gave it other arguments."""
+    """This holds with and without edited arguments."""
     engine = Engine(look=Effect.READ_ONLY, ask_write=Effect.LOCAL_WRITE)
     engine.says(asks("ask_write"), answers("ok"))
     engine.advance()
@@ -402,7 +402,7 @@ def test_approved_call_of_a_tool_deployed_away_is_denied(arguments: dict[str, in
 
 
 def test_call_of_a_tool_deployed_away_is_denied_before_its_hooks_are_asked() -> None:
-    """They would judge what does not run."""
+    """Hooks are not asked about calls that will not run."""
     hook = Asked()
     engine = Engine(hook, look=Effect.READ_ONLY, write=Effect.LOCAL_WRITE)
     engine.says(asks("look", "write"), answers("ok"))
@@ -414,7 +414,7 @@ def test_call_of_a_tool_deployed_away_is_denied_before_its_hooks_are_asked() -> 
 
 
 def test_sent_call_of_a_tool_deployed_away_is_waited_for(engine: Engine) -> None:
-    """A process of before may run it."""
+    """An older process may still run it."""
     engine.dispatched("write")
     deploy_away(engine, "write")
     engine.clock.now_s += TIMING.look_s
@@ -426,7 +426,7 @@ def test_sent_call_of_a_tool_deployed_away_is_waited_for(engine: Engine) -> None
 
 @pytest.mark.parametrize("reason", [StopReason.CANCELLED, StopReason.DEADLINE])
 def test_turn_of_an_agent_that_nobody_serves_is_stopped(engine: Engine, reason: StopReason) -> None:
-    """It waits for its model, which only such a worker would ask."""
+    """A cancel ends it even while it waits for its model, which only a worker with the agent would ask."""
     engine.coordinator = replace(engine.coordinator, agents={})
     engine.advance()
     if reason is StopReason.CANCELLED:
@@ -442,7 +442,7 @@ def test_turn_of_an_agent_that_nobody_serves_is_stopped(engine: Engine, reason: 
 
 @pytest.fixture
 def opening_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That commit raises, whenever it is made."""
+    """Makes the commit that opens a visit raise, whenever it is made."""
 
     def open_visit(*_: object, **_others: object) -> None:
         raise RuntimeError("a bug")
@@ -454,7 +454,7 @@ def opening_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     ("late_s", "reason"), [(0.0, StopReason.INTERNAL), (TIMEOUT_S + 1, StopReason.DEADLINE)], ids=["in time", "late"]
 )
 def test_bug_in_the_opening_commit_ends_the_turn(late_s: float, reason: StopReason, request: Any) -> None:  # noqa: ANN401
-    """It would be met again at each look, after the deadline too; the call that was sent has its one result."""
+    """Otherwise every visit would meet it, even after the deadline; the call that was sent has its one result."""
     told = Told()
     engine = Engine(told)
     engine.dispatched("write")
@@ -467,7 +467,7 @@ def test_bug_in_the_opening_commit_ends_the_turn(late_s: float, reason: StopReas
 
 
 def test_bug_in_the_opening_commit_tells_what_the_reads_came_to(engine: Engine, request: Any) -> None:  # noqa: ANN401
-    """What ran is not told as not run, also if the gate does not answer at first."""
+    """Reads that ran are not reported as not run, even if the gate does not answer at first."""
     engine.dispatched("look", "look")
     engine.run("0.0")
     request.getfixturevalue("opening_breaks")
@@ -480,7 +480,7 @@ def test_bug_in_the_opening_commit_tells_what_the_reads_came_to(engine: Engine, 
 
 
 def test_turn_that_cannot_be_read_is_left_to_who_can(engine: Engine) -> None:
-    """A newer worker may have written what this one does not know; the other turns are driven."""
+    """A newer worker may have written what this one cannot read; other turns are still driven."""
     engine.seen_store.before["transact"] += [raising(ValueError("no such status"))] * 2
     with pytest.raises(ValueError, match="no such status"):
         engine.advance()
@@ -489,7 +489,7 @@ def test_turn_that_cannot_be_read_is_left_to_who_can(engine: Engine) -> None:
 
 @pytest.mark.usefixtures("opening_breaks")
 def test_bug_behind_a_silent_store_is_looked_at_again(engine: Engine) -> None:
-    """The end that could not be written is written by a later look."""
+    """If the end cannot be stored, a later visit stores it."""
     engine.seen_store.before["transact"] += [lambda: None, lambda: None, raising(SILENT)]
     engine.advance()
     assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, None)
@@ -501,7 +501,7 @@ def test_bug_behind_a_silent_store_is_looked_at_again(engine: Engine) -> None:
 
 
 def test_model_that_fails_for_a_moment_is_asked_again_unseen(engine: Engine) -> None:
-    """Backoff is spent within the visit; neither model nor client hears of it."""
+    """The retries take place within the visit; neither the model nor the client sees them."""
     engine.says(SILENT, SILENT, answers("ok"))
     engine.advance()
     assert engine.turn.status is TurnStatus.COMPLETED
@@ -520,7 +520,7 @@ def test_model_that_fails_for_a_moment_is_asked_again_unseen(engine: Engine) -> 
 def test_model_that_fails_for_good_ends_the_turn(
     engine: Engine, errors: list[BaseException], reason: StopReason, message: str
 ) -> None:
-    """The turn fails with a code and the provider's word; a failed call is no step."""
+    """The turn fails with a code and the provider's message; a failed model call is no step."""
     engine.says(*errors)
     engine.advance()
     assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.FAILED, reason)
@@ -530,7 +530,7 @@ def test_model_that_fails_for_good_ends_the_turn(
 
 
 def test_model_that_takes_too_long_ends_the_turn_incomplete(engine: Engine) -> None:
-    """The turn's own time is over: that is no error of the model's."""
+    """The turn's time has ended, which is no error of the model."""
 
     def slow() -> ModelReply:
         engine.clock.now_s += TIMEOUT_S + 1
@@ -543,7 +543,7 @@ def test_model_that_takes_too_long_ends_the_turn_incomplete(engine: Engine) -> N
 
 
 def test_backoff_outlasts_an_outage_of_seconds(engine: Engine) -> None:
-    """Each wait is longer than the one before it, and of one try each there are enough for seven seconds in all."""
+    """Each pause is longer than the one before, and together they last at least seven seconds."""
     asked_at = list[float]()
 
     def away() -> ModelReply:
@@ -559,7 +559,7 @@ def test_backoff_outlasts_an_outage_of_seconds(engine: Engine) -> None:
 
 
 def test_backoff_ends_at_the_deadline(engine: Engine) -> None:
-    """A model that keeps failing near the deadline is not asked past it."""
+    """A model that keeps failing is not asked after the deadline."""
     engine.clock.now_s += TIMEOUT_S - 0.01
     engine.says(*[SILENT] * 5)
     engine.advance()
@@ -568,7 +568,7 @@ def test_backoff_ends_at_the_deadline(engine: Engine) -> None:
 
 
 class SlowStart(Hooks):
-    """Takes its time at a turn's start."""
+    """Hooks that take long at a turn's start."""
 
     def __init__(self) -> None:
         self.waits: Callable[[], object] = list
@@ -580,7 +580,7 @@ class SlowStart(Hooks):
 
 @pytest.mark.parametrize("where", ["hook", "claim", "fence"])
 def test_what_comes_before_the_model_is_charged_to_the_turns_time(where: str) -> None:
-    """A hook, the claim's commit and the gate take of the deadline like everything else: the model has the rest."""
+    """A hook, the claim's commit and the gate use the turn's time: the model has the rest."""
     hooks = SlowStart()
     engine = Engine(hooks)
     wait = partial(engine.clock.wait, TIMEOUT_S - 5.0)
@@ -596,7 +596,7 @@ def test_what_comes_before_the_model_is_charged_to_the_turns_time(where: str) ->
 
 
 def test_model_no_client_serves_ends_the_turn(engine: Engine) -> None:
-    """The message says what there is."""
+    """The error lists what is served."""
     step = replace(engine.coordinator.model_step, models={})
     replace(engine.coordinator, model_step=step).advance(TURN_ID)
     assert engine.turn.error is not None
@@ -604,14 +604,14 @@ def test_model_no_client_serves_ends_the_turn(engine: Engine) -> None:
 
 
 def test_stopped_model_call_keeps_what_was_said(engine: Engine) -> None:
-    """A cancel reaches the call; its half sentence is part of the answer."""
+    """A cancel stops the call, and the text said so far is part of the answer."""
     engine.says(Stopped("half a sen"))
     engine.advance()
     assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.CANCELLED, "half a sen")
 
 
 def test_stopped_model_call_says_what_every_database_holds(engine: Engine) -> None:
-    """What a provider sent is kept without U+0000 and halves of characters, in the turn and in its last event."""
+    """The text is kept without U+0000 and lone surrogates, in the turn and in its last event."""
     engine.says(Stopped("half\x00 a \ud83d sen"))
     engine.advance()
     assert engine.turn.output_text == "half\ufffd a \ufffd sen"
@@ -619,7 +619,7 @@ def test_stopped_model_call_says_what_every_database_holds(engine: Engine) -> No
 
 
 def test_backoff_ends_when_told_to_stop(engine: Engine) -> None:
-    """A visit that waits before it asks again gives up too."""
+    """A visit that waits before another try gives up too."""
     engine.stop.told = True
     engine.says(SILENT)
     engine.advance()
@@ -631,9 +631,9 @@ def test_backoff_ends_when_told_to_stop(engine: Engine) -> None:
 
 @pytest.mark.parametrize("bug", [RuntimeError, TimeoutError])
 def test_bug_ends_the_turn_as_failed(engine: Engine, caplog: pytest.LogCaptureFixture, bug: type[Exception]) -> None:
-    """It does not repeat for ever; the client reads no traceback, the log has it.
+    """It is not repeated for ever; the log has the traceback, which no client reads.
 
-    A timeout that a model's client lets out is one too: it does not say that the turn's time is over.
+    A timeout that a model's client fails to catch counts as a bug too: it does not mean that the turn's time has ended.
     """
     engine.says(bug("secret path /etc/x"))
     engine.advance()
@@ -645,7 +645,7 @@ def test_bug_ends_the_turn_as_failed(engine: Engine, caplog: pytest.LogCaptureFi
 
 
 def test_bug_beside_open_calls_gives_each_a_result(engine: Engine) -> None:
-    """The gate is closed first: nothing starts after the end, and no call is left open."""
+    """The gate is closed first: nothing starts after the end, and no call stays open."""
     engine.dispatched("look", "look")
     engine.seen_gate.before["settle"].append(raising(RuntimeError("bug")))
     engine.advance()
@@ -657,7 +657,7 @@ def test_bug_beside_open_calls_gives_each_a_result(engine: Engine) -> None:
 
 
 def test_bug_beside_reads_that_ran_tells_what_they_came_to(engine: Engine) -> None:
-    """Only what did not run is told as not run."""
+    """Only reads that did not run are reported as not run."""
     engine.dispatched("look", "look", "look")
     engine.run("0.0")
     engine.seen_gate.before["settle"].append(raising(RuntimeError("bug")))
@@ -667,7 +667,7 @@ def test_bug_beside_reads_that_ran_tells_what_they_came_to(engine: Engine) -> No
 
 
 def test_gate_that_cannot_be_read_keeps_no_turn_from_its_end(engine: Engine) -> None:
-    """What is in it may be what fails."""
+    """The gate's content may be the very cause of the failure."""
     engine.dispatched("look")
     engine.run()
     engine.seen_gate.before["settle"] += [raising(RuntimeError("bug")), raising(RuntimeError("bug"))]
@@ -677,7 +677,7 @@ def test_gate_that_cannot_be_read_keeps_no_turn_from_its_end(engine: Engine) -> 
 
 
 def test_bug_while_sending_is_left_to_the_next_look(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """The turn was released by then: the look-in sends again."""
+    """The turn was already released, so a look-in sends again."""
     engine.seen_sent.before["chain"].append(raising(RuntimeError("bug")))
     engine.dispatched("look")
     assert engine.turn.status is TurnStatus.RUNNING
@@ -691,7 +691,7 @@ def test_bug_while_sending_is_left_to_the_next_look(engine: Engine, caplog: pyte
 
 
 def test_look_at_a_held_cancelled_turn_tells_the_holder_once(engine: Engine) -> None:
-    """The stop command is sent by the first look, and never by one that obeys it: no storm."""
+    """The first look broadcasts the stop; looks that follow from a stop do not, or there would be a storm."""
 
     def cancel() -> ModelReply:
         engine.store.cancel(TURN_ID)
@@ -706,7 +706,7 @@ def test_look_at_a_held_cancelled_turn_tells_the_holder_once(engine: Engine) -> 
 
 
 def test_look_at_a_held_turn_tells_nobody(engine: Engine) -> None:
-    """Without a cancel a nudge is only counted."""
+    """Without a cancel, only the nudge is counted."""
 
     def nudge() -> ModelReply:
         engine.advance()
@@ -718,7 +718,7 @@ def test_look_at_a_held_turn_tells_nobody(engine: Engine) -> None:
 
 
 def test_cancel_stops_what_runs(engine: Engine) -> None:
-    """The turn ends, and the workers are told."""
+    """The turn ends, and workers are told to stop its calls."""
     engine.dispatched("look", "look")
     engine.store.cancel(TURN_ID)
     engine.advance()
@@ -727,7 +727,7 @@ def test_cancel_stops_what_runs(engine: Engine) -> None:
 
 
 def test_bug_in_the_look_at_a_stopped_turn_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """It runs on a thread of its own, of which nobody asks how it went."""
+    """That look runs on a separate thread, whose result nobody reads."""
     engine.seen_store.before["transact"] += [raising(KeyError("secret path"))] * 2
     look_at_stopped(engine.coordinator, TURN_ID)
     assert "could not open" in caplog.text
@@ -738,7 +738,7 @@ def test_bug_in_the_look_at_a_stopped_turn_is_logged(engine: Engine, caplog: pyt
 
 
 def test_stopped_coordinator_drives_nothing(engine: Engine) -> None:
-    """Another visit claimed meanwhile: the gate knows the higher fence, the journal too."""
+    """If another visit claimed the turn meanwhile, the gate and the journal know its higher fence."""
     engine.seen_gate.before["raise_fence"].append(lambda: engine.gate.raise_fence(TURN_ID, 99))
     engine.advance()
     assert engine.model.requests == []
@@ -746,7 +746,7 @@ def test_stopped_coordinator_drives_nothing(engine: Engine) -> None:
 
 
 def test_unknown_effects_run_alone() -> None:
-    """A tool that declares nothing is sequential."""
+    """Calls of a tool without a declared effect are sequential."""
     engine = Engine(mystery=None, look=Effect.READ_ONLY)
     engine.dispatched("look", "mystery", "look")
     assert engine.sent.chains == [["0.0"]]

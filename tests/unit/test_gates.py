@@ -29,7 +29,7 @@ TO_KID = Delegation(agent="kid", budget=BudgetLimits())
 
 
 def refused(turn: Turn, call: Call = CALL, *, now: float = NOW) -> str | None:
-    """What the model reads of the refusal."""
+    """The refusal, as the model reads it."""
     refusal = Gates.of(turn, (), now=now).refusal(call)
     return None if refusal is None else content_of(refusal)
 
@@ -52,12 +52,12 @@ def a_turn(*, recall: Recall = Recall(), tool_calls: int = 0, timeout_s: float =
 
 
 def test_call_that_nothing_speaks_against_passes() -> None:
-    """The ordinary case."""
+    """This is the ordinary case."""
     assert refused(a_turn()) is None
 
 
 def test_each_gate_alone_gives_its_reason() -> None:
-    """Duplicate, blocked, validation, budget."""
+    """The gates are duplicate, blocked, validation and budget."""
     assert refused(a_turn(recall=DONE)) == (
         "denied: duplicate: equal to call 0.0, which succeeded; nothing was changed since, so its result still stands"
     )
@@ -69,7 +69,7 @@ def test_each_gate_alone_gives_its_reason() -> None:
 
 
 def test_first_gate_that_refuses_gives_the_reason() -> None:
-    """Replay, blocked, validation, budget, clock: in this order."""
+    """The order is replay, blocked, validation, budget, time."""
     both = replace(BLOCKED, done=DONE.done)
     assert (refused(a_turn(recall=both)) or "").startswith("denied: duplicate")
     assert (refused(a_turn(recall=BLOCKED), replace(CALL, outcome=INVALID)) or "").startswith("denied: blocked")
@@ -78,7 +78,7 @@ def test_first_gate_that_refuses_gives_the_reason() -> None:
 
 
 def test_tool_deployed_away_is_told_with_those_there_are() -> None:
-    """The harness's own reader of artifacts is never away, nor told of where it was not offered."""
+    """The harness's tool for reading artifacts is always allowed, and listed only where it was offered."""
     gates = Gates.of(a_turn(), (), now=NOW, tools=[a_tool("look"), a_tool("write", effect=Effect.LOCAL_WRITE)])
     refusal = gates.refusal(CALL)
     assert refusal is not None
@@ -104,7 +104,7 @@ def test_tool_deployed_away_is_told_with_those_there_are() -> None:
 def test_call_runs_only_as_the_kind_of_tool_that_it_was_planned_as(
     planned: Call, now: Mapping[str, Any], runs: bool
 ) -> None:
-    """A read is run again without a doubt, a write is not, and a call of an agent is a turn."""
+    """Reads are run again, writes are not, and calls of agents are turns: the kinds must not be mixed up."""
     refusal = Gates.of(a_turn(), (), now=NOW, tools=[a_tool("tool0", **now)]).refusal(planned)
     assert runs is (refusal is None)
     said = None if refusal is None else content_of(refusal)
@@ -126,14 +126,14 @@ def test_call_runs_only_as_the_kind_of_tool_that_it_was_planned_as(
 def test_tool_is_not_started_with_too_little_time(
     remaining_s: float, timeout_s: float, cap_s: float, runs: bool
 ) -> None:
-    """Five seconds, or its own cap if that is less; a turn of less than a minute has less to lose."""
+    """It needs five seconds, or its own limit if shorter; short turns need proportionally less."""
     said = refused(a_turn(timeout_s=timeout_s), replace(CALL, timeout_s=cap_s), now=DEADLINE - remaining_s)
     assert runs is (said is None)
     assert runs or (said or "").startswith(f"denied: deadline: {remaining_s:.1f} s are left of this turn; tool0 is not")
 
 
 def test_gates_know_the_calls_of_the_open_step() -> None:
-    """Those that are not folded into the turn yet; collected ones are."""
+    """Calls not yet folded into the turn's memory count, and collected ones do not count twice."""
     first = a_call(0, step=1, tool="tool0", idempotent=True)
     again = replace(CALL, position=1)
     assert Gates.of(a_turn(), [ended(first)], now=NOW).refusal(again) is not None

@@ -1,4 +1,4 @@
-"""What comes next when nothing is open: the next segment, the next step, or the end."""
+"""What comes next when no call is open: the next segment, the next step, or the turn's end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gone_on(*calls: Call, turn: Turn | None = None) -> Decision[Next]:
 
 
 def test_next_segment_is_sent_with_the_turns_deadline() -> None:
-    """Released, pending, looked in on soon; queueing does not eat the tool's own time."""
+    """The turn is released for a look-in soon; waiting in a queue does not use up the tool's own time."""
     decision = gone_on(ended(a_call(0)), a_write(1), turn=a_held_turn(step=1, looks=5))
     assert isinstance(decision.result, Dispatch)
     assert [call.position for call in decision.result.calls] == [1]
@@ -51,14 +51,14 @@ def test_next_segment_is_sent_with_the_turns_deadline() -> None:
 
 
 def test_dispatch_knows_of_a_nudge() -> None:
-    """A wake-up during the visit publishes another look."""
+    """After a wake-up during the visit, another look is published."""
     decision = gone_on(a_call(), turn=a_held_turn(step=1, wakes=1))
     assert isinstance(decision.result, Dispatch)
     assert decision.result.nudge
 
 
 def test_step_ends_with_its_results_and_the_next_begins() -> None:
-    """All denied calls of the plan's tail end in the same commit."""
+    """Denied calls at the end of the plan end in the same commit."""
     decision = gone_on(ended(a_call(0)), denied(a_write(1)))
     assert isinstance(decision.result, AskModel)
     assert decision.turn == decision.result.turn
@@ -76,7 +76,7 @@ def test_step_ends_with_its_results_and_the_next_begins() -> None:
 
 
 def test_turn_out_of_steps_ends_incomplete() -> None:
-    """The step's results stand; no further step begins."""
+    """The step's results are stored, and no further step begins."""
     turn = a_held_turn(step=1, budget=BudgetLimits(max_steps=1), used=Usage(steps=1))
     decision = gone_on(ended(a_call()), turn=turn)
     assert isinstance(decision.result, Finished)
@@ -87,7 +87,7 @@ def test_turn_out_of_steps_ends_incomplete() -> None:
 
 
 def test_turn_that_ends_before_its_first_word_closes_the_open_step() -> None:
-    """A step that was started is closed, though nothing was said."""
+    """A step that was started is completed, though the model said nothing."""
     decision = gone_on(turn=a_held_turn(deadline_at=NOW - 1))
     assert event_types(decision) == ["step.completed", "turn.incomplete"]
     assert decision.events[0].data == {"step": 0}
@@ -96,7 +96,7 @@ def test_turn_that_ends_before_its_first_word_closes_the_open_step() -> None:
 
 @pytest.mark.parametrize("turn", [a_held_turn(budget=BudgetLimits(max_steps=0)), a_held_turn(started_at=None)])
 def test_turn_that_began_no_step_closes_none(turn: Turn) -> None:
-    """One that may ask no model, and one that never started."""
+    """That is a turn that may not ask a model, or one that never started."""
     decision = stop_turn(snapshot(turn), turn, (), StopCause.CANCELLED, {})
     assert event_types(decision) == ["turn.cancelled"]
 
@@ -130,12 +130,12 @@ def test_turn_that_began_no_step_closes_none(turn: Turn) -> None:
     ],
 )
 def test_budget_is_exhausted_at_its_limits(turn: Turn, expected: StopReason | None) -> None:
-    """Time, steps, tokens, dollars, then progress; what is free uses nothing up, and a first call is always made."""
+    """Time, steps, tokens, dollars and then progress are checked; a first model call is always made."""
     assert exhausted(turn, now=NOW) is expected
 
 
 def test_turn_without_progress_ends() -> None:
-    """The same calls with the same results three steps running: the step's results stand, and a text says why."""
+    """After three steps with the same calls and results, the turn ends with a text that says why."""
     recall = Recall()
     for step in range(2):
         recall = after_step(recall, [ended(a_call(0, step=step))])
@@ -147,7 +147,7 @@ def test_turn_without_progress_ends() -> None:
 
 
 def test_calls_are_charged_when_sent_and_given_back_when_they_never_ran() -> None:
-    """Denied calls count nothing; of those sent, one that ended as not run is given back."""
+    """Denied calls are not charged; a call that was sent and ended as not run is given back."""
     turn = a_held_turn(step=1, used=Usage(steps=1, tool_calls=1))
     sent = gone_on(ended(a_call(0)), a_write(1), denied(a_write(2)), turn=turn)
     assert sent.turn is not None
@@ -159,7 +159,7 @@ def test_calls_are_charged_when_sent_and_given_back_when_they_never_ran() -> Non
 
 
 def test_step_is_remembered_in_the_commit_that_ends_it() -> None:
-    """What its calls mean for later ones stands as soon as their results do."""
+    """What its calls mean for later ones is stored together with their results."""
     call = a_call(0, idempotent=True)
     decision = gone_on(ended(call))
     assert decision.turn is not None

@@ -17,7 +17,7 @@ from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 
 
 def test_visits_do_not_make_a_running_tool_late() -> None:
-    """Look-ins raise the fence while a read runs; its attempt is the same, so its result counts."""
+    """Look-ins raise the fence while a read runs; its attempt stays the same, so its result counts."""
     engine = Engine()
     engine.dispatched("look")
 
@@ -36,7 +36,7 @@ def test_visits_do_not_make_a_running_tool_late() -> None:
 
 
 def test_chords_body_that_meets_a_live_lease_is_not_lost() -> None:
-    """The last tool ends while a look-in is about to release: the release publishes another look."""
+    """The last tool ends while a look-in is about to release the turn, whose release publishes another look."""
     engine = Engine()
     engine.dispatched("look")
 
@@ -55,7 +55,7 @@ def test_chords_body_that_meets_a_live_lease_is_not_lost() -> None:
 
 
 def test_hung_visit_is_not_kept_alive_by_its_heartbeat() -> None:
-    """A worker beats for a visit whose model call never returns: another takes over when the visit's time is over."""
+    """Its model call never returns, but its worker sends heartbeats: another visit takes over when its time is up."""
     engine = Engine()
     engine.coordinator = replace(engine.coordinator, timing=replace(TIMING, visit_s=20.0))
     beats: list[float] = []
@@ -79,7 +79,7 @@ def test_hung_visit_is_not_kept_alive_by_its_heartbeat() -> None:
 
 
 def test_visit_lasts_as_long_as_its_tries() -> None:
-    """A provider wants to be left alone for longer than a visit may last: the same visit asks it again, and in time."""
+    """If a provider asks for a pause longer than a visit may last, the same visit still asks it again in time."""
     engine = Engine()
     engine.coordinator = replace(engine.coordinator, timing=replace(TIMING, visit_s=20.0))
 
@@ -96,7 +96,7 @@ def test_visit_lasts_as_long_as_its_tries() -> None:
 
 
 def test_visit_that_lost_its_turn_asks_no_model_again() -> None:
-    """Its word would not count, and would be paid for."""
+    """The answer would not count, but would have to be paid for."""
     engine = Engine()
 
     def overtaken() -> ModelReply:
@@ -110,7 +110,7 @@ def test_visit_that_lost_its_turn_asks_no_model_again() -> None:
 
 
 def test_store_that_cannot_prolong_a_visit_does_not_end_it() -> None:
-    """What it knows is enough to ask again."""
+    """The visit knows enough to ask the model again."""
     engine = Engine()
     engine.seen_store.before["transact"] += [lambda: None, lambda: None, raising(TransientError("no answer"))]
     engine.says(TransientError("slow down"), TransientError("slow down"), answers("ok"))
@@ -120,7 +120,7 @@ def test_store_that_cannot_prolong_a_visit_does_not_end_it() -> None:
 
 
 def test_doubtful_write_is_no_timeout_and_nothing_starts_beside_it() -> None:
-    """A process stands still inside a write past every limit: the write is in doubt, the next one never starts."""
+    """A process hangs inside a write past every limit: the write is in doubt, and the next one never starts."""
     engine = Engine()
     engine.dispatched("write", "write")
 
@@ -138,7 +138,7 @@ def test_doubtful_write_is_no_timeout_and_nothing_starts_beside_it() -> None:
 
 
 def test_lost_publish_does_not_wait_for_the_deadline() -> None:
-    """Every message was lost: the first look-in sends the same attempts again."""
+    """After all messages were lost, the first look-in sends the same attempts again."""
     engine = Engine()
     engine.dispatched("look", "look")
     assert engine.turn.wake_at == NOW + TIMING.look_s
@@ -160,7 +160,7 @@ def test_lost_write_message_does_not_wait_for_the_deadline() -> None:
 
 
 def test_write_has_one_arbiter() -> None:
-    """The gate is flushed while a write runs: the journal alone decides, so its outcome stands."""
+    """If the gate is flushed while a write runs, the journal alone decides, so its outcome stands."""
     engine = Engine()
     engine.dispatched("write")
     engine.bodies["write"] = engine.flush
@@ -171,7 +171,7 @@ def test_write_has_one_arbiter() -> None:
 
 
 def test_stop_reads_and_closes_the_gate_at_once() -> None:
-    """A read whose message arrives after the stop has looked does not start: what was told as not run did not run."""
+    """A read whose message arrives after the stop does not start, so reporting it as not run was right."""
     engine = Engine()
     engine.dispatched("look")
     engine.store.cancel(TURN_ID)
@@ -182,7 +182,7 @@ def test_stop_reads_and_closes_the_gate_at_once() -> None:
 
 
 def test_stop_of_a_started_write_is_in_doubt() -> None:
-    """A cancel meets a running write: ``not_run`` would be a lie."""
+    """A cancel during a running write must not report ``not_run``."""
     engine = Engine()
     engine.dispatched("write")
 
@@ -196,7 +196,7 @@ def test_stop_of_a_started_write_is_in_doubt() -> None:
 
 
 def test_deadlines_count_from_the_start() -> None:
-    """A read that queued for half a minute, and the last link of a slow chain, each have their whole time."""
+    """A read that queued for half a minute, and the last call of a slow chain, each have their whole time."""
     engine = Engine(look=Effect.READ_ONLY, write=Effect.LOCAL_WRITE)
     engine.dispatched("look", "write", "write", "write", "write")
     engine.clock.now_s += 25.0
@@ -265,7 +265,7 @@ def test_first_visit_that_stood_still_vouches_for_nobody() -> None:
 
 
 def test_sequence_numbers_survive_a_flush() -> None:
-    """They are the journal's: nothing in Redis counts."""
+    """They come from the journal, not from Redis."""
     engine = Engine()
     engine.dispatched("look")
     engine.flush()
@@ -278,7 +278,7 @@ def test_sequence_numbers_survive_a_flush() -> None:
 
 
 def test_closed_gate_is_opened_by_the_next_visit() -> None:
-    """A visit closes the gate for the end and cannot commit it; the next one's tools run nevertheless."""
+    """If a visit closes the gate for the end, but cannot commit it, the next visit's tools still run."""
     engine = Engine()
     engine.says(answers("never committed"), asks("look"))
     engine.seen_store.before["transact"] += [lambda: None, raising(TransientError("no answer"))]
@@ -291,7 +291,7 @@ def test_closed_gate_is_opened_by_the_next_visit() -> None:
 
 
 def test_expired_pending_call_makes_no_hot_loop() -> None:
-    """The first look after the deadline ends the turn; nothing is sent again and again."""
+    """The first look after the deadline ends the turn, and nothing is sent again and again."""
     engine = Engine()
     engine.dispatched("write")
     engine.clock.now_s = DEADLINE + 0.01
@@ -303,7 +303,7 @@ def test_expired_pending_call_makes_no_hot_loop() -> None:
 
 
 def test_lost_process_is_found_at_once_when_its_parent_tells() -> None:
-    """A read's second attempt does not wait for the first one's silence to be long enough."""
+    """A read's second attempt does not wait until the first one's lease ends."""
     engine = Engine()
     engine.dispatched("look")
     engine.gate.admit(TURN_ID, "0.0", 1, 10_000, "host/1")
@@ -317,7 +317,7 @@ def test_lost_process_is_found_at_once_when_its_parent_tells() -> None:
 
 
 def test_lost_process_of_a_safe_write_is_replaced() -> None:
-    """The parent ends its lease; the write runs again under the same key, as another attempt."""
+    """Its worker ends the lease, and the write runs again under the same key, as another attempt."""
     engine = Engine(safe_write=Effect.LOCAL_WRITE)
     engine.dispatched("safe_write")
     engine.seen_store.before["transact"] += [lambda: None, *[raising(TransientError("dead"))] * HAND_IN_TRIES]

@@ -1,4 +1,4 @@
-"""Each rule of the protocol, switched off: the simulation must notice. These are the ways an earlier version failed."""
+"""Each rule of the protocol is switched off, which the simulation must notice: so an earlier version failed."""
 
 # The rules are switched off where they stand:
 # pyright: reportPrivateUsage=false
@@ -36,14 +36,14 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A rule without which something breaks.
+    """A rule without which something goes wrong.
 
     Args:
-        off: Switches it off.
-        faults: Under which it is missed.
-        sign: How that shows: part of a breach, or ``stop_reason``.
+        off: Switches the rule off.
+        faults: The faults under which it is missed.
+        sign: How that shows: a part of a breach's text, or ``stop_reason``.
         cancels: How likely a cancel is.
-        seeds: How many schedules to look through at most.
+        seeds: How many schedules to try at most.
         turns: How many turns the session has.
     """
 
@@ -55,13 +55,13 @@ class Experiment:
     turns: int = 1
 
     def world(self, seed: int) -> World:
-        """A run in which it may be missed."""
+        """A run in which the rule may be missed."""
         faults = some(seed) if self.faults is None else self.faults
         return World(seed, faults, turns=self.turns, cancels=self.cancels)
 
 
 def endless_visit(patch: pytest.MonkeyPatch) -> None:
-    """A heartbeat prolongs a visit for ever."""
+    """Heartbeats prolong a visit for ever."""
 
     def goes_on(self: MemoryTurnStore, visit: HeldTurn, ttl_s: float) -> bool:
         turn = self.turns[visit.turn_id]
@@ -73,7 +73,7 @@ def endless_visit(patch: pytest.MonkeyPatch) -> None:
 
 
 def doubt_as_timeout(patch: pytest.MonkeyPatch) -> None:
-    """A write whose end nobody saw is told as a timeout."""
+    """A write whose end nobody saw is reported as a timeout."""
 
     def timeout(call: Call, _why: str) -> ToolOutcome:
         return timed_out(call)
@@ -83,7 +83,7 @@ def doubt_as_timeout(patch: pytest.MonkeyPatch) -> None:
 
 
 def doubt_stops_nothing(patch: pytest.MonkeyPatch) -> None:
-    """After a doubtful write the plan goes on."""
+    """After a write in doubt the plan continues."""
 
     def end_alone(call: Call, outcome: ToolOutcome, _plan: object, *, now: float) -> tuple[Call, ...]:
         return (end_call(call, outcome, now=now),)
@@ -97,7 +97,7 @@ def doubt_stops_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_makes_a_gate(patch: pytest.MonkeyPatch) -> None:
-    """Dispatching makes a flushed gate anew."""
+    """Dispatching creates a gate that was flushed."""
     really_open = MemoryGate.open
 
     def open_anew(self: MemoryGate, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
@@ -125,7 +125,7 @@ def stop_leaves_the_gate_open(patch: pytest.MonkeyPatch) -> None:
 
 
 def uncounted_nudge(patch: pytest.MonkeyPatch) -> None:
-    """A wake-up that meets a live lease leaves no word."""
+    """A wake-up during a live lease is not counted."""
 
     def silent(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
         decision = claim(snapshot, owner=owner, timing=timing)
@@ -135,17 +135,17 @@ def uncounted_nudge(patch: pytest.MonkeyPatch) -> None:
 
 
 def closed_for_good(patch: pytest.MonkeyPatch) -> None:
-    """A gate that was closed stays closed for the next visit."""
+    """A closed gate stays closed for the next visit."""
     patch.setattr(TurnGate, "raised", TurnGate.leads)
 
 
 def late_start(patch: pytest.MonkeyPatch) -> None:
-    """A process that was stopped between asking and starting starts nevertheless."""
+    """A process that was stopped between admission and start starts nevertheless."""
     patch.setattr(execution, "STALE_START_S", 1e9)
 
 
 def wait_for_the_deadline(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks in while tools run."""
+    """Nobody looks at a turn while its tools run."""
 
     def never(turn: Turn, _calls: object, **_: object) -> float:
         return turn.deadline_at
@@ -155,7 +155,7 @@ def wait_for_the_deadline(patch: pytest.MonkeyPatch) -> None:
 
 
 def visits_make_tools_late(patch: pytest.MonkeyPatch) -> None:
-    """A read's result counts only under the fence it was sent with."""
+    """A read's result counts only under the fence under which it was sent."""
 
     def complete(self: WatchedGate, run: RunningCall, completion: str) -> bool:
         gate, laws = self._turns.get(run.turn_id), self.laws[run.turn_id]
@@ -166,7 +166,7 @@ def visits_make_tools_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_queueing(patch: pytest.MonkeyPatch) -> None:
-    """A turn starts whatever its session still works on."""
+    """A turn starts even while an earlier turn of its session runs."""
 
     def claim_at_once(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
         return claim(replace(snapshot, is_behind=False), owner=owner, timing=timing)
@@ -175,12 +175,12 @@ def no_queueing(patch: pytest.MonkeyPatch) -> None:
 
 
 def started_as_not_run(patch: pytest.MonkeyPatch) -> None:
-    """A stop calls a write that started ``not_run``."""
+    """A stop reports a started write as ``not_run``."""
     patch.setattr(ending, "unknown", not_run)
 
 
 def unfenced(patch: pytest.MonkeyPatch) -> None:
-    """A coordinator that lost its turn commits nevertheless."""
+    """A coordinator that has lost its turn can still commit."""
 
     def holds(_visit: Visit, snapshot: Snapshot) -> bool:
         return not snapshot.turn.status.is_final
@@ -189,7 +189,7 @@ def unfenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def everything_again(patch: pytest.MonkeyPatch) -> None:
-    """A write whose process died is run again, whatever it promised."""
+    """A write whose process died always runs again, even if it is not ``retry_safe``."""
 
     def again(call: Call, *_: object, **__: object) -> tuple[Call, ...]:
         return (replace(call, attempt=call.attempt + 1, status=CallStatus.PENDING, lease_until=None, runner=None),)
@@ -199,7 +199,7 @@ def everything_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def admitted_twice(patch: pytest.MonkeyPatch) -> None:
-    """The gate lets a read in as often as it is delivered."""
+    """The gate admits a read as often as it is delivered."""
     refusal = Entry.refusal
 
     def let(self: Entry, now_ms: int, ttl_ms: int) -> Admission | None:
@@ -229,7 +229,7 @@ EXPERIMENTS = [
 
 
 def signs(world: World) -> Iterator[str]:
-    """Every breach of a run, and how its turn ended; an engine without a rule may even crash."""
+    """Every breach of a run, and how its turn ended; without a rule the engine may even crash."""
     try:
         yield from world.run()
     except Exception as crash:  # noqa: BLE001 - whatever an engine without one of its rules does
@@ -254,7 +254,7 @@ SCRIPTS: list[tuple[Patch, Callable[[], None]]] = [
 def test_script_notices_a_missing_rule(
     off: Patch, script: Callable[[], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without the rule the schedule that once broke it breaks it again."""
+    """Without the rule, the schedule that once broke it breaks it again."""
     caplog.set_level(logging.CRITICAL, logger="harness_worker.turn")
     off(monkeypatch)
     with pytest.raises(AssertionError):
@@ -265,7 +265,7 @@ def test_script_notices_a_missing_rule(
 def test_simulation_notices_a_missing_rule(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without the rule some schedule breaks a promise."""
+    """Without the rule, some random schedule breaks a promise."""
     caplog.set_level(logging.CRITICAL, logger="harness_worker.turn")
     experiment.off(monkeypatch)
     for seed in range(experiment.seeds):

@@ -1,4 +1,4 @@
-"""Which calls of a plan come next, and which end denied now that their wave has come."""
+"""Which calls of a plan are sent next, and which end as denied now that it is their wave's turn."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ def chosen(*calls: Call, turn: Turn = TURN) -> Segment:
 
 
 def segment(*calls: Call, turn: Turn = TURN) -> tuple[list[int], list[int]]:
-    """Positions of the calls that end denied now, and of those sent."""
+    """The positions of the calls that end as denied now, and of those sent."""
     found = chosen(*calls, turn=turn)
     assert found.asked == ()
     return [call.position for call in found.denied], [call.position for call in found.sent]
 
 
 def same(position: int, **changes: object) -> Call:
-    """An idempotent write that asks for the same wherever it stands."""
+    """An idempotent write that asks for the same at every position."""
     return a_write(position, tool="save", idempotent=True, **changes)
 
 
 def test_segment_is_one_wave_of_reads() -> None:
-    """Reads of a later wave wait."""
+    """Reads of later waves wait."""
     assert segment(a_call(0), a_call(1), a_call(2, wave=1)) == ([], [0, 1])
 
 
 def test_segment_is_a_run_of_writes() -> None:
-    """Sequential calls go as one chain, up to the next read."""
+    """Sequential calls are sent as one chain, up to the next read."""
     assert segment(a_write(0), a_write(1), a_call(2, wave=2), a_write(3)) == ([], [0, 1])
 
 
 def test_segment_begins_where_the_last_one_ended() -> None:
-    """Only planned calls are left, in program order whatever their order here."""
+    """It takes planned calls in program order, whatever order they are given in."""
     assert segment(a_write(2, wave=1), ended(a_call(0)), ended(a_call(1))) == ([], [2])
     assert segment(a_write(1), a_write(0)) == ([], [0, 1])
     assert segment(ended(a_call())) == ([], [])
 
 
 def test_segment_ends_denied_calls_when_their_wave_comes() -> None:
-    """A denied read ends beside its wave; one between writes ends only after those before it."""
+    """A denied read ends with its wave, and a denied call between writes only after those before it."""
     assert segment(a_call(0), denied(a_call(1))) == ([1], [0])
     assert segment(denied(a_call(0)), denied(a_call(1))) == ([0, 1], [])
     assert segment(denied(a_write(0)), a_write(1)) == ([0], [1])
@@ -63,12 +63,12 @@ def test_segment_ends_denied_calls_when_their_wave_comes() -> None:
 
 
 def test_open_calls_of_other_waves_do_not_count_as_planned() -> None:
-    """What is sent is not sent again."""
+    """Calls that were sent are not sent again."""
     assert segment(pending(a_call(0)), a_write(1)) == ([], [1])
 
 
 def test_segment_stops_before_a_repeat_of_its_own() -> None:
-    """An idempotent call equal to one that has not ended yet is judged when that has."""
+    """An idempotent call equal to an unfinished one is judged once that has ended."""
     assert segment(same(0), same(1)) == ([], [0])
     assert segment(ended(same(0)), same(1)) == ([1], [])
     assert segment(same(0), a_write(1), same(2)) == ([], [0, 1])
@@ -76,41 +76,41 @@ def test_segment_stops_before_a_repeat_of_its_own() -> None:
 
 
 def test_segment_sends_what_is_no_repeat_once_a_write_goes_before_it() -> None:
-    """Whether a call is a duplicate is judged in program order, the calls sent with it included."""
+    """Duplicates are judged in program order, counting the calls sent in the same segment."""
     turn = replace(TURN, recall=Recall(done={fingerprint("save", {}): "0.0"}))
     assert segment(same(0, step=1), a_write(1, step=1), turn=turn) == ([0], [1])
     assert segment(a_write(0, step=1), same(1, step=1), turn=turn) == ([], [0, 1])
 
 
 def test_segment_takes_over_the_key_of_a_doubt_once() -> None:
-    """The first repeat of a doubtful call runs with its key; a second asks for something new."""
+    """The first repeat of a doubtful call runs with its key; a second one has a key of its own."""
     turn = replace(TURN, recall=Recall(doubtful={fingerprint("pay", {}): "turn:0.0"}))
     sent = chosen(a_write(0, step=1, tool="pay"), a_write(1, step=1, tool="pay"), turn=turn).sent
     assert [call.idempotency_key for call in sent] == ["turn:0.0", "turn:1.1"]
 
 
 def test_segment_denies_what_the_budget_has_no_room_for() -> None:
-    """In program order; a denied call takes no room."""
+    """The budget is used in program order, and denied calls use none of it."""
     turn = replace(TURN, budget=BudgetLimits(max_tool_calls=2))
     assert segment(denied(a_call(0)), a_call(1), a_call(2), a_call(3), turn=turn) == ([0, 3], [1, 2])
     assert segment(a_write(0), a_write(1), a_write(2), turn=turn) == ([], [0, 1])
 
 
 def test_segment_asks_hooks_about_all_that_would_be_sent() -> None:
-    """Nothing is sent before; one whose arguments do not fit is asked about too, for a hook may mend them."""
+    """Nothing is sent before that; calls with wrong arguments are asked about too, as a hook may correct them."""
     found = chosen(a_call(0, hooked=True), denied(a_call(1, hooked=True)), a_call(2, wave=1, hooked=True))
     assert ([call.position for call in found.asked], found.sent, found.denied) == ([0, 1], (), ())
 
 
 def test_call_takes_no_key_over_before_its_hooks_had_their_word() -> None:
-    """With other arguments it repeats nothing."""
+    """With the arguments that a hook gives, it may be no repeat."""
     turn = replace(TURN, recall=Recall(doubtful={fingerprint("pay", {}): "turn:0.0"}))
     (asked,) = chosen(a_write(0, step=1, tool="pay", hooked=True), turn=turn).asked
     assert asked.idempotency_key == "turn:1.0"
 
 
 def test_segment_sends_what_hooks_have_left_together() -> None:
-    """Calls that the hooks still have to be asked about are left for later."""
+    """Calls about which hooks have yet to be asked are left for later."""
     found = chosen(a_call(0), a_call(1, hooked=True))
     assert ([call.position for call in found.sent], found.asked) == ([0], ())
 
@@ -119,7 +119,7 @@ def test_segment_sends_what_hooks_have_left_together() -> None:
     "limits", [{"max_tool_calls": 0}, {"max_tool_calls": 1}, {"max_tool_calls": 9, "timeout_s": 60}]
 )
 def test_segment_asks_hooks_before_it_looks_what_is_left(limits: dict[str, int]) -> None:
-    """What budget and clock say comes after the hooks' word, whether or not something is left for the calls."""
+    """Budget and time are checked after the hooks, whether or not any is left."""
     turn = replace(TURN, budget=BudgetLimits(**limits), deadline_at=NOW + 1)
     found = chosen(a_call(0, hooked=True), a_call(1, hooked=True), turn=turn)
     assert ([call.position for call in found.asked], found.denied) == ([0, 1], ())
@@ -128,7 +128,7 @@ def test_segment_asks_hooks_before_it_looks_what_is_left(limits: dict[str, int])
 
 
 def test_segment_does_not_ask_hooks_about_what_is_refused_before() -> None:
-    """Replay and blocked come before the hooks."""
+    """Replay and blocked tools are checked before the hooks."""
     turn = replace(TURN, recall=Recall(blocked={"tool0": "0.7"}))
     (call,) = chosen(a_call(0, step=1, hooked=True), turn=turn).denied
     assert call.outcome is not None

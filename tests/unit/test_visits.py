@@ -1,4 +1,4 @@
-"""Who drives a turn: claim, hold, release, and when somebody must look again."""
+"""Who drives a turn: claiming, holding and releasing it, and when somebody must look again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def claimed(decision: Decision[Visit | Held | None]) -> Visit:
 
 
 def test_claim_takes_a_waiting_turn() -> None:
-    """A queued turn gets a higher fence, an owner, a lease and its first events; it is due if nothing comes."""
+    """A queued turn gets a higher fence, an owner, a lease and its first events, and stays due."""
     decision = claim(snapshot(a_turn(), now=NOW + 1), owner=OWNER, timing=TIMING)
     visit, turn = claimed(decision), decision.turn
     assert turn is not None
@@ -61,7 +61,7 @@ def test_claim_takes_a_waiting_turn() -> None:
 
 @pytest.mark.parametrize("turn", [a_turn(cancel_requested=True), a_turn(deadline_at=NOW - 1)])
 def test_claim_of_a_turn_that_must_stop_starts_nothing(turn: Turn) -> None:
-    """It ends as it waited: never started, no step begun; one who takes it over from a lost visit says only that."""
+    """It ends without having started, and without a step; taking it over from a lost visit gives that event alone."""
     decision = claim(snapshot(turn), owner=OWNER, timing=TIMING)
     assert claimed(decision).turn.started_at is None
     assert event_types(decision) == []
@@ -70,14 +70,14 @@ def test_claim_of_a_turn_that_must_stop_starts_nothing(turn: Turn) -> None:
 
 
 def test_claim_of_a_turn_that_may_ask_no_model_begins_no_step() -> None:
-    """It was taken, and ends without a step."""
+    """It is started, and ends without a step."""
     decision = claim(snapshot(a_turn(budget=BudgetLimits(max_steps=0))), owner=OWNER, timing=TIMING)
     assert claimed(decision).turn.started_at == NOW
     assert event_types(decision) == ["turn.started"]
 
 
 def test_claim_limits_the_visit_whatever_its_heartbeat_says() -> None:
-    """A hung visit ends: after its own time, or soon after the turn's deadline, whichever is first."""
+    """A hung visit ends after its own time, or soon after the turn's deadline, whichever is first."""
     long = claim(snapshot(a_turn(deadline_at=NOW + 500)), owner=OWNER, timing=TIMING).turn
     short = claim(snapshot(a_turn(deadline_at=NOW + 20)), owner=OWNER, timing=TIMING).turn
     over = claim(snapshot(a_turn(deadline_at=NOW - 20)), owner=OWNER, timing=TIMING).turn
@@ -90,7 +90,7 @@ def test_claim_limits_the_visit_whatever_its_heartbeat_says() -> None:
 
 
 def test_visit_is_prolonged_for_who_holds_it_up_to_the_turns_end() -> None:
-    """From now on, never back, and nothing else is changed; who lost the turn learns that."""
+    """It is only ever made longer, and nothing else changes; a visit that lost the turn learns that."""
     held = a_held_turn(visit_deadline=NOW + 30, deadline_at=NOW + 60)
     for visit_s, later in ((40.0, 40.0), (500.0, 60 + VISIT_SLACK_S), (5.0, 30.0)):
         decision = prolong(snapshot(held), turn=held, visit_s=visit_s)
@@ -100,7 +100,7 @@ def test_visit_is_prolonged_for_who_holds_it_up_to_the_turns_end() -> None:
 
 
 def test_claim_of_a_held_turn_leaves_word() -> None:
-    """A wake-up that meets a live lease is counted, so that the release cannot lose it; nothing else changes."""
+    """A wake-up during a live lease is counted, so that the release cannot lose it; nothing else changes."""
     held = a_held_turn()
     decision = claim(snapshot(held), owner="other", timing=TIMING)
     assert decision.result == Held(stop=False)
@@ -109,7 +109,7 @@ def test_claim_of_a_held_turn_leaves_word() -> None:
 
 
 def test_claim_of_a_held_cancelled_turn_says_stop() -> None:
-    """Whoever meets the holder of a cancelled turn learns that it shall be told."""
+    """The caller learns that the holder must be told to stop."""
     assert claim(snapshot(a_held_turn(cancel_requested=True)), owner="other", timing=TIMING).result == Held(stop=True)
 
 
@@ -121,7 +121,7 @@ def test_claim_at_the_very_end_of_a_lease_waits() -> None:
 
 
 def test_claim_takes_over_from_the_dead() -> None:
-    """A turn whose holder's lease is over is taken with a higher fence, and that is told."""
+    """A turn whose lease has ended is claimed with a higher fence and an event."""
     decision = claim(snapshot(a_held_turn(step=2), now=NOW + 100), owner="other", timing=TIMING)
     assert claimed(decision).turn.fence == 2
     assert event_types(decision) == ["turn.redelivered"]
@@ -129,12 +129,12 @@ def test_claim_takes_over_from_the_dead() -> None:
 
 
 def test_claim_takes_a_turn_held_without_a_lease() -> None:
-    """A row without a lease is nobody's, whatever its owner says."""
+    """Without a lease, a turn is free, whatever its owner is."""
     assert isinstance(claim(snapshot(a_held_turn(lease_until=None)), owner="o", timing=TIMING).result, Visit)
 
 
 def test_claim_of_a_released_turn_tells_nothing() -> None:
-    """The second look at a turn is not an event, and the time it started stays."""
+    """A later claim gives no event, and the time of the start stays."""
     decision = claim(snapshot(a_turn(started_at=NOW - 5, fence=3)), owner=OWNER, timing=TIMING)
     assert decision.events == ()
     assert claimed(decision).turn.started_at == NOW - 5
@@ -142,7 +142,7 @@ def test_claim_of_a_released_turn_tells_nothing() -> None:
 
 
 def test_claim_of_a_turn_behind_another_leaves_it_in_the_queue() -> None:
-    """A turn whose session still works on an earlier one stays queued, unheld, and is looked at later."""
+    """While an earlier turn of its session runs it stays queued and free, and is looked at later."""
     waiting = a_turn(waits=True)
     behind = replace(snapshot(waiting, now=NOW + 1), is_behind=True)
     decision = claim(behind, owner=OWNER, timing=TIMING)
@@ -150,7 +150,7 @@ def test_claim_of_a_turn_behind_another_leaves_it_in_the_queue() -> None:
 
 
 def test_claim_of_a_turn_that_has_waited_gives_it_all_its_time() -> None:
-    """The wait behind the session's earlier turns does not count: the deadline is counted from here."""
+    """Waiting for earlier turns does not count: its deadline is counted from now."""
     decision = claim(snapshot(a_turn(waits=True), now=NOW + 500), owner=OWNER, timing=TIMING)
     turn = claimed(decision).turn
     assert (turn.waits, turn.deadline_at, turn.visit_deadline) == (False, NOW + 560, NOW + 500 + TIMING.visit_s)
@@ -159,13 +159,13 @@ def test_claim_of_a_turn_that_has_waited_gives_it_all_its_time() -> None:
 
 
 def test_claim_of_a_cancelled_turn_overtakes() -> None:
-    """A cancel does not wait for the turns before."""
+    """A cancelled turn does not wait for earlier ones."""
     cancelled = replace(snapshot(a_turn(waits=True, cancel_requested=True)), is_behind=True)
     assert claimed(claim(cancelled, owner=OWNER, timing=TIMING)).stop is StopCause.CANCELLED
 
 
 def test_end_frees_the_session_of_a_followed_turn_once() -> None:
-    """Only the change that ends it does, and only if somebody waits for that."""
+    """Only the change that ends the turn does, and only if another turn waits for it."""
     held, over = a_held_turn(followed=True), a_turn(followed=True, status=TurnStatus.FAILED)
     assert frees_session(held, over)
     assert not frees_session(over, over)
@@ -176,7 +176,7 @@ def test_end_frees_the_session_of_a_followed_turn_once() -> None:
 
 @pytest.mark.parametrize("status", sorted(FINAL_STATUSES))
 def test_claim_of_a_finished_turn_changes_nothing(status: TurnStatus) -> None:
-    """Over is over."""
+    """A finished turn cannot be claimed."""
     assert claim(snapshot(a_turn(status=status)), owner=OWNER, timing=TIMING) == Decision(result=None)
 
 
@@ -213,7 +213,7 @@ def test_visit_keeps_what_heartbeats_and_cancels_touch() -> None:
 
 
 def test_release_lets_go() -> None:
-    """Nobody holds the turn, and it is looked at when that was asked for."""
+    """Nobody holds the turn, and it is due at the time that was asked for."""
     held = a_held_turn()
     free = release(a_visit(held), held, wake_at=NOW + 9, now=NOW)
     assert (free.owner, free.lease_until, free.visit_deadline) == (None, None, None)
@@ -221,7 +221,7 @@ def test_release_lets_go() -> None:
 
 
 def test_release_cannot_lose_a_nudge() -> None:
-    """A chord's body that met the live lease is looked after at once, not at the next look-in."""
+    """A chord's end that met the live lease is looked after at once, not at the next look-in."""
     held = a_held_turn()
     visit, told = a_visit(held), replace(held, wakes=1)
     assert nudged(visit, told)
@@ -230,7 +230,7 @@ def test_release_cannot_lose_a_nudge() -> None:
 
 
 def test_look_in_grows_once() -> None:
-    """The first look is soon, later ones half as often: never at the deadline only."""
+    """The first look is soon, and later ones half as often, so never only at the deadline."""
     assert look_in(a_turn(), (), now=NOW, timing=TIMING) == NOW + TIMING.look_s
     assert look_in(a_turn(looks=1), (), now=NOW, timing=TIMING) == NOW + 2 * TIMING.look_s
     assert look_in(a_turn(looks=7), (), now=NOW, timing=TIMING) == NOW + 2 * TIMING.look_s
@@ -249,7 +249,7 @@ def test_look_in_is_no_later_than_what_may_end() -> None:
 
 
 def test_look_in_is_no_later_than_the_end_of_a_reads_lease() -> None:
-    """A read whose worker is dead is found when its lease is over, not at the look-in after that."""
+    """A read whose worker died is found when its lease ends, not at a later look-in."""
     assert look_in(a_turn(looks=3), (), now=NOW, timing=TIMING, lives_s=(5.5, 1.5)) == NOW + 1.5
     assert look_in(a_turn(looks=3), (), now=NOW, timing=TIMING, lives_s=(5.5,)) == NOW + 2 * TIMING.look_s
 

@@ -1,4 +1,4 @@
-"""A sequential call starts once, ends once, and every doubtful case stops the chain."""
+"""A sequential call starts once and ends once, and every case of doubt stops the chain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def start(
     attempt: int = 1,
     now: float = NOW,
 ) -> Decision[Started]:
-    """Ask to start a call in a process of another name."""
+    """Ask to start a call, in a process with another name."""
     asked = snapshot(turn, *calls, now=now)
     tool = tool or f"tool{call_id[-1]}"
     return start_write(asked, call_id=call_id, tool=tool, attempt=attempt, runner="host/2", timing=TIMING)
@@ -58,7 +58,7 @@ def end(call: Call, outcome: Any, *more: Call, turn: Turn = WAITING, **given: An
 
 
 def test_pending_write_starts() -> None:
-    """It runs under a lease, in this process; its cap counts from now, not from dispatch."""
+    """It runs in this process under a lease; its time limit counts from now, not from dispatch."""
     decision = start(pending(a_write()), now=NOW + 30)
     call = decision.result.call
     assert call is not None
@@ -75,12 +75,12 @@ def test_pending_write_starts() -> None:
 
 
 def test_message_of_another_tool_starts_nothing() -> None:
-    """The journal was set back and the model asked anew: an old message must not run its tool with new arguments."""
+    """After the journal was restored and the model asked anew, an old message must not run its tool."""
     assert start(pending(a_write()), tool="tool7") == Decision(result=Started(go=Go.IGNORE, turn=WAITING))
 
 
 def test_write_that_starts_late_has_what_is_left_of_the_turn() -> None:
-    """The turn's deadline is the last word."""
+    """It may not run past the turn's deadline."""
     assert start(pending(a_write()), now=DEADLINE - 4).result.remaining_s == 4.0
 
 
@@ -88,12 +88,12 @@ def test_write_that_starts_late_has_what_is_left_of_the_turn() -> None:
     "turn", [a_turn(status=TurnStatus.COMPLETED), a_turn(cancel_requested=True, status=TurnStatus.RUNNING)]
 )
 def test_nothing_starts_for_a_finished_or_cancelled_turn(turn: Turn) -> None:
-    """A message that comes late changes nothing."""
+    """A late message changes nothing."""
     assert start(pending(a_write()), turn=turn) == Decision(result=Started(go=Go.IGNORE, turn=turn))
 
 
 def test_unknown_and_planned_calls_are_ignored() -> None:
-    """A call whose row is not there, or not dispatched, is no call."""
+    """A call without a row, or not yet dispatched, does not start."""
     assert start().result.go is Go.IGNORE
     assert start(a_write()).result.go is Go.IGNORE
 
@@ -105,21 +105,21 @@ def test_message_of_another_attempt_is_ignored() -> None:
 
 
 def test_ended_write_lets_the_chain_go_on() -> None:
-    """A redelivered link whose work is done passes on, whether it succeeded, failed or came too late to begin."""
+    """A redelivered message of an ended call continues the chain, whether it succeeded, failed or came too late."""
     assert start(ended(a_write())).result.go is Go.PASS
     assert start(ended(a_write(), failed(a_write()))).result.go is Go.PASS
     assert start(ended(a_write(), too_late("0.0", "tool0"), started_at=None)).result.go is Go.PASS
 
 
 def test_ended_write_in_doubt_stops_the_chain() -> None:
-    """So does one that never ran."""
+    """A call that never ran stops it too."""
     assert start(ended(a_write(), unknown(a_write(), "x"))).result.go is Go.IGNORE
     assert start(ended(a_write(), not_run(a_write(), "x"), started_at=None)).result.go is Go.IGNORE
 
 
 @pytest.mark.parametrize("first", [pending(a_write(0)), running(a_write(0)), a_write(0)])
 def test_write_waits_for_all_before_it(first: Call) -> None:
-    """Program order: an earlier call of the message that is open blocks it, and so does a doubtful one."""
+    """An earlier call of the message that is open, or in doubt, blocks it."""
     assert start(first, pending(a_write(1)), call_id="0.1").result.go is Go.IGNORE
     doubtful = ended(a_write(0), unknown(a_write(0), "x"))
     assert start(doubtful, pending(a_write(1)), call_id="0.1").result.go is Go.IGNORE
@@ -132,7 +132,7 @@ def test_write_does_not_wait_for_other_steps_or_later_calls() -> None:
 
 
 def test_write_past_its_deadline_asks_for_a_look() -> None:
-    """The coordinator says what becomes of it."""
+    """The coordinator decides how it ends."""
     decision = start(pending(a_write()), now=DEADLINE + 1)
     assert decision.result.go is Go.WAKE
     assert decision.turn is not None
@@ -141,7 +141,7 @@ def test_write_past_its_deadline_asks_for_a_look() -> None:
 
 
 def test_twin_of_a_running_write_is_ignored() -> None:
-    """A doubled message while the first lives: nothing, but somebody looks when its lease ends."""
+    """While the first delivery runs, a second does nothing but have a coordinator look when the lease ends."""
     call = running(a_write(), lease_until=NOW + 1)
     decision = start(call)
     assert decision.result.go is Go.IGNORE
@@ -151,13 +151,13 @@ def test_twin_of_a_running_write_is_ignored() -> None:
 
 
 def test_twin_does_not_put_a_look_off() -> None:
-    """A look that comes sooner stays."""
+    """A look that is due sooner stays."""
     assert start(running(a_write()), turn=replace(WAITING, wake_at=NOW + 1)).turn is None
 
 
 @pytest.mark.parametrize("lease_until", [NOW, None])
 def test_redelivered_safe_write_of_a_dead_process_runs_again(lease_until: float | None) -> None:
-    """The message comes back after the crash: next attempt, in this process."""
+    """It runs as the next attempt, in this process."""
     decision = start(running(a_write(retry_safe=True), lease_until=lease_until))
     assert decision.result.go is Go.RUN
     assert decision.result.call is not None
@@ -166,7 +166,7 @@ def test_redelivered_safe_write_of_a_dead_process_runs_again(lease_until: float 
 
 
 def test_redelivered_unsafe_write_of_a_dead_process_is_in_doubt() -> None:
-    """It is not run again; the rest of the plan is not run; somebody looks."""
+    """It is not run again, later calls do not run, and a coordinator is woken."""
     decision = start(running(a_write(0), lease_until=NOW), pending(a_write(1)))
     assert decision.result.go is Go.WAKE
     assert content_of(call_of(decision, 0).outcome or failed(a_write())).startswith("outcome_unknown: ")
@@ -179,7 +179,7 @@ def test_redelivered_unsafe_write_of_a_dead_process_is_in_doubt() -> None:
 
 
 def test_write_hands_in_its_outcome() -> None:
-    """The journal has it, the chain goes on."""
+    """It is stored, and the chain continues."""
     call = running(a_write())
     decision = end(call, ok(call))
     assert decision.result is Go.PASS
@@ -189,7 +189,7 @@ def test_write_hands_in_its_outcome() -> None:
 
 
 def test_failed_write_does_not_stop_the_chain() -> None:
-    """A failure is known; only a doubt stops later writes."""
+    """A failure is certain; only a doubt stops later writes."""
     call = running(a_write())
     decision = end(call, failed(call), pending(a_write(1)))
     assert decision.result is Go.PASS
@@ -197,7 +197,7 @@ def test_failed_write_does_not_stop_the_chain() -> None:
 
 
 def test_write_in_doubt_ends_the_rest_and_wakes() -> None:
-    """A tool that was cut off at its deadline says so itself."""
+    """A tool that was cut off at its deadline reports the doubt itself."""
     call = running(a_write())
     decision = end(call, unknown(call, "did not end in time"), pending(a_write(1)))
     assert decision.result is Go.WAKE
@@ -207,14 +207,14 @@ def test_write_in_doubt_ends_the_rest_and_wakes() -> None:
 
 
 def test_write_that_ends_has_its_successor_sent_soon_if_that_message_is_lost() -> None:
-    """However long it ran, and however rarely the turn was looked at in the end."""
+    """This holds however long it ran, and however rarely the turn was looked at by then."""
     decision = end(running(a_write()), ok(a_write()), pending(a_write(1)), turn=replace(WAITING, looks=9))
     assert decision.turn is not None
     assert decision.turn.looks == 0
 
 
 def test_write_hands_in_twice_as_once() -> None:
-    """The commit's answer was lost, and the process tries again."""
+    """If the commit's answer was lost, the process tries again, which changes nothing."""
     over = ended(running(a_write()))
     assert end(over, ok(over)) == Decision(result=Go.PASS)
     doubtful = ended(running(a_write()), unknown(a_write(), "x"))
@@ -232,7 +232,7 @@ def test_write_hands_in_twice_as_once() -> None:
     ],
 )
 def test_late_outcome_changes_nothing(call: Call, given: dict[str, Any]) -> None:
-    """A zombie's outcome is an event while the turn lives."""
+    """An outcome of a run that was superseded is only an event, while the turn runs."""
     decision = end(call, ok(call), **given)
     assert (decision.result, decision.calls, decision.turn) == (Go.IGNORE, (), None)
     assert event_types(decision) == ["tool.late"]
@@ -250,7 +250,7 @@ def test_outcome_after_the_end_is_not_even_an_event() -> None:
 
 
 def test_start_whose_body_was_not_entered_is_undone() -> None:
-    """The gate said no: the call waits again, with the turn's whole time."""
+    """If the gate refused, the call waits again, with the turn's whole time."""
     call = running(a_write())
     decision = hand_back(snapshot(WAITING, call), call_id="0.0", attempt=1, runner=RUNNER)
     (back,) = decision.calls
@@ -266,7 +266,7 @@ def test_start_whose_body_was_not_entered_is_undone() -> None:
     "call", [None, ended(running(a_write())), running(a_write(), runner="host/9"), running(a_write(attempt=2))]
 )
 def test_only_ones_own_start_is_undone(call: Call | None) -> None:
-    """Somebody else decided meanwhile."""
+    """If somebody else has decided meanwhile, nothing changes."""
     calls = () if call is None else (call,)
     nothing: Decision[None] = Decision(result=None)
     assert hand_back(snapshot(WAITING, *calls), call_id="0.0", attempt=1, runner=RUNNER) == nothing
