@@ -17,7 +17,7 @@ from fsspec import core  # pyright: ignore[reportMissingTypeStubs] - fsspec has 
 from hypothesis import HealthCheck, settings
 
 from harness_worker.adapters.sql.migrate import upgrade
-from harness_worker.entrypoints.garbage import loading
+from harness_worker.entrypoints.loading import loading
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
 from tests.relay import Relay, relay

@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Final
 
 COLLECT_AFTER: Final = 10_000
-
-
-@contextmanager
-def loading() -> Generator[None]:
-    """Within the context, modules are loaded without garbage collection; they make little garbage, and load faster."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def keep_what_is_loaded() -> None:

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from harness_worker.entrypoints.cli.gateway import GatewayConfig
-from harness_worker.entrypoints.garbage import loading
+from harness_worker.entrypoints.loading import loading
+from harness_worker.entrypoints.messages import INTERRUPTED
 
 HEAVY = ("celery", "psycopg", "redis", "sqlalchemy", "harness_worker.ports", "harness_worker.turn")
 
@@ -71,3 +72,19 @@ def test_garbage_is_looked_for_once_a_module_is_loaded_or_not() -> None:
     gc.unfreeze()
     assert gc.isenabled()
     assert kept > 0
+
+
+def test_interrupt_while_a_module_is_loaded_is_never_lost() -> None:
+    """An exception would be, in a callback such as those of the import system: a worker went on for ever."""
+    asked = """if True:
+        import os, signal, weakref
+        from harness_worker.entrypoints.loading import loading
+        class Module: pass
+        module = Module()
+        loaded = weakref.ref(module, lambda _: os.kill(os.getpid(), signal.SIGINT))
+        with loading():
+            del module
+        print("goes on")
+    """
+    ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")

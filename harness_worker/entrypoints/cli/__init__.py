@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness_worker.entrypoints.garbage import loading
+from harness_worker.entrypoints.loading import loading
 from harness_worker.entrypoints.messages import INTERRUPTED
 
 

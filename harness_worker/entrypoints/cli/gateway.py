@@ -10,7 +10,7 @@ import typer
 import uvicorn
 
 from harness_worker.config import load_settings
-from harness_worker.entrypoints.garbage import loading
+from harness_worker.entrypoints.loading import loading
 from harness_worker.entrypoints.serving.listening import allow_all_descriptors, cut_stalled, listen
 from harness_worker.entrypoints.serving.request_heads import TimedHeads
 

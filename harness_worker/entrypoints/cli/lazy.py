@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from harness_worker.entrypoints.garbage import loading
+from harness_worker.entrypoints.loading import loading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
