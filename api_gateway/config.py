@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import re
+from contextlib import suppress
+from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -16,6 +18,7 @@ from harness_worker.variables import (
     ArtifactUrl,
     BrokerUrl,
     ErrorDetails,
+    Flag,
     LogLevel,
     RedisUrl,
     WebhookSecret,
@@ -25,11 +28,20 @@ from harness_worker.variables import (
 
 
 def _parsed(value: object) -> object:
-    """A text parsed as JSON; any other value unchanged."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        raise ValueError('give a JSON object of limits, such as {"max_dollars": 0.5}') from None
+    """A text parsed as a JSON object; any other value unchanged."""
+    if not isinstance(value, str):
+        return value
+    with suppress(ValueError):
+        if isinstance(found := json.loads(value), dict):
+            return cast("dict[str, Any]", found)
+    raise ValueError('give a JSON object of limits, such as {"max_dollars": 0.5}')
+
+
+def _of_a_database(url: str) -> str:
+    """``url`` unchanged, if it is of a kind of database that is known."""
+    if not re.match(r"(sqlite|postgres(ql)?)(\+\w+)?://", url):
+        raise ValueError("give sqlite:///FILE or postgresql://…")
+    return url
 
 
 def _checked_rates(text: str) -> str:
@@ -48,13 +60,13 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, str_strip_whitespace=True
     )
 
-    database_url: Annotated[str, Field(pattern=r"^(sqlite|postgres(ql)?)(\+\w+)?://")] = Field(
+    database_url: Annotated[str, AfterValidator(_of_a_database)] = Field(
         description="sqlite:///FILE or postgresql://…; the same database as the workers'"
     )
     redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: live events, and the broker")
     broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
     artifact_url: ArtifactUrl = Field(default=None, description="the workers' artifact store: file:///DIR, s3://…")
-    dev_keyless: bool = Field(default=False, description="serve this machine without API keys")
+    dev_keyless: Flag = Field(default=False, description="serve this machine without API keys")
     log_level: LogLevel = "INFO"
     max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     body_idle_s: Annotated[float, Field(gt=0, le=600)] = 30.0
@@ -62,7 +74,7 @@ class Settings(BaseSettings):
     tenant_budget: Annotated[BudgetRequest | None, NoDecode, BeforeValidator(_parsed)] = Field(
         default=None, description="the most a turn of a tenant may have, whatever its agent's budget, as JSON"
     )
-    tenant_queue: Annotated[int, Field(ge=1)] | None = Field(
+    tenant_queue: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = Field(
         default=None, description="how many turns of one tenant may be queued or running; further ones are refused"
     )
     tenant_rate: Annotated[str, AfterValidator(_checked_rates)] | None = Field(
@@ -71,7 +83,7 @@ class Settings(BaseSettings):
     webhook_secret: WebhookSecret = Field(
         default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
-    webhook_private: bool = Field(default=False, description="let webhooks call addresses that are not public")
+    webhook_private: Flag = Field(default=False, description="let webhooks call addresses that are not public")
     tenant_dollars: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="what a tenant's turns of the last 24 hours may have used, in dollars"
     )

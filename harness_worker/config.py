@@ -15,6 +15,7 @@ from harness_worker.variables import (
     ArtifactUrl,
     BrokerUrl,
     ErrorDetails,
+    Flag,
     HttpUrl,
     LogLevel,
     RedisUrl,
@@ -91,10 +92,10 @@ class Settings(BaseSettings):
     otlp_traces_endpoint: HttpUrl | None = Field(
         default=None, validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", description="where traces go, as it is"
     )
-    otel_disabled: bool = Field(
+    otel_disabled: Flag = Field(
         default=False, validation_alias="OTEL_SDK_DISABLED", description="no traces, whatever else is set"
     )
-    trace_content: bool = Field(default=False, description="whether traces tell what was said")
+    trace_content: Flag = Field(default=False, description="whether traces tell what was said")
 
     grace_s: Seconds = 20.0
     lease_ttl_s: Seconds = 6.0

@@ -26,6 +26,10 @@ def _usable(secret: SecretStr | None) -> SecretStr | None:
     return secret
 
 
+def _stripped(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
+
+
 def _upper(text: object) -> object:
     return text.strip().upper() if isinstance(text, str) else text
 
@@ -45,6 +49,7 @@ HttpUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, 
 BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
 ArtifactUrl: TypeAlias = Annotated[str | None, AfterValidator(_rooted)]
 LogLevel: TypeAlias = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
+Flag: TypeAlias = Annotated[bool, BeforeValidator(_stripped)]
 WebhookSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_usable)]
 
 
@@ -70,5 +75,5 @@ def refusal(variable: str, error: ErrorDetails, *, is_secret: bool) -> str:
     """What is wrong with the value of a variable; secrets and passwords are masked."""
     given = error.get("input")
     shown = "***" if is_secret else repr(masked(given) if isinstance(given, str) else given)
-    message = str(error["msg"]).removeprefix("Value error, ")
+    message = "give 1 or 0" if error["type"] == "bool_parsing" else str(error["msg"]).removeprefix("Value error, ")
     return f"{variable}={shown}: {message[:1].lower()}{message[1:]}"

@@ -316,7 +316,9 @@ def test_url_of_a_database_that_the_workers_cannot_share_is_refused(
     ("overrides", "variable"),
     [
         ({"redis_url": "redis://h"}, "HARNESS_DATABASE_URL is not set"),
-        ({"database_url": "mysql://h/d", "redis_url": "redis://h"}, "HARNESS_DATABASE_URL='mysql://h/d'"),
+        ({"database_url": "mysql://h/d", "redis_url": "redis://h"}, "HARNESS_DATABASE_URL='mysql://h/d': give sqlite:"),
+        ({"dev_keyless": "maybe"}, "HARNESS_DEV_KEYLESS='maybe': give 1 or 0"),
+        ({"tenant_queue": str(10**20)}, f"HARNESS_TENANT_QUEUE='{10**20}': input should be less than or equal to 10"),
         (
             {"database_url": "mysql://u:secret@h/d", "redis_url": "redis://h"},
             "HARNESS_DATABASE_URL='mysql://u:***@h/d'",
@@ -346,8 +348,10 @@ def test_settings_that_are_wrong_name_their_variable(
 
 def test_white_space_around_a_setting_is_dropped() -> None:
     """What is read from a file ends in a newline."""
-    settings = load_settings(database_url="postgresql://u:p@h/d\n", redis_url="redis://u:p@h/0\n")
+    urls = {"database_url": "postgresql://u:p@h/d\n", "redis_url": "redis://u:p@h/0\n"}
+    settings = load_settings(**urls, dev_keyless=" 1\n", webhook_private="0\n")
     assert (settings.database_url, settings.redis_url) == ("postgresql://u:p@h/d", "redis://u:p@h/0")
+    assert (settings.dev_keyless, settings.webhook_private) == (True, False)
 
 
 def test_artifact_url_that_cannot_be_used_shows_no_password() -> None:
@@ -376,7 +380,7 @@ def test_tenant_budget_is_read_and_refused_with_words() -> None:
         "{": "='{': give a JSON object of limits",
         '{"max_dolars": 0.5}': f".max_dolars is unknown: there are {known}",
         '{"max_steps": -1}': ".max_steps=-1: input should be greater than or equal to 0",
-        "7": "=7: input should be",
+        "7": "='7': give a JSON object of limits",
     }.items():
         with pytest.raises(ConfigError, match=re.escape(f"HARNESS_TENANT_BUDGET{said}")):
             load_settings(**urls, tenant_budget=wrong)

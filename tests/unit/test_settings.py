@@ -139,6 +139,7 @@ def test_white_space_around_a_value_is_dropped(monkeypatch: pytest.MonkeyPatch) 
     """What is read from a file ends in a newline, which a password's, a header's or a URL's reader would repeat."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", " sk-ant-fake\r\n")
     monkeypatch.setenv("HARNESS_FLOWER_AUTH", "me:word\n")
+    monkeypatch.setenv("HARNESS_TRACE_CONTENT", "true\n")
     for name, url in {"DATABASE": "postgresql://u:p@h/d", "REDIS": "redis://u:p@h/0", "ARTIFACT": "s3://b"}.items():
         monkeypatch.setenv(f"HARNESS_{name}_URL", f"{url}\n")
     settings = load_settings()
@@ -146,6 +147,7 @@ def test_white_space_around_a_value_is_dropped(monkeypatch: pytest.MonkeyPatch) 
     assert [secret and secret.get_secret_value() for secret in secrets] == ["sk-ant-fake", "me:word"]
     urls = (settings.database_url, settings.redis_url, settings.artifact_url)
     assert urls == ("postgresql://u:p@h/d", "redis://u:p@h/0", "s3://b")
+    assert settings.trace_content
 
 
 @pytest.mark.parametrize(("given", "home"), {"": ".harness", " \n": ".harness", ".": ".", " data\n": "data"}.items())
