@@ -261,7 +261,7 @@ def test_eval_of_an_unknown_agent_lists_those_there_are(evaluator: Evaluator) ->
     evaluator.write(SUNNY, {"id": "a"})
     ran = evaluator.run("--agent", "worker", "--agent", "wroker", "--name", "unasked", code=2)
     assert "there is no agent wroker; there are: " in ran.stderr
-    assert "say which agents with --agent; there are: " in evaluator.run(code=2).stderr
+    assert "say which agent with --agent; there are: " in evaluator.run(code=2).stderr
     assert evaluator.turns("unasked") == []
 
 

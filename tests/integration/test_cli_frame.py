@@ -9,7 +9,8 @@ import socket
 import sqlite3
 import subprocess
 import threading
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -87,22 +88,36 @@ def test_an_argument_that_is_no_text_is_wrong_usage(arguments: list[str]) -> Non
     assert "not text in utf-8" in refused.stderr
 
 
+@contextmanager
+def gateway_that_says(status: int, document: object) -> Generator[str]:
+    """The URL of a server that answers every GET in the same way."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(document).encode())
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 def test_gateway_whose_database_is_away_is_a_stack_that_does_not_answer() -> None:
     """The exit code is that of an unreachable gateway, because no work has failed."""
-
-    class Away(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(503)
-            self.send_header("Content-Type", "application/problem+json")
-            self.end_headers()
-            self.wfile.write(json.dumps({"status": 503, "code": "not_ready", "detail": "no database"}).encode())
-
-    with HTTPServer(("127.0.0.1", 0), Away) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        listed = run_harness("turns", "list", "--url", f"http://127.0.0.1:{server.server_port}")
-        server.shutdown()
+    with gateway_that_says(503, {"status": 503, "code": "not_ready", "detail": "no database"}) as url:
+        listed = run_here("turns", "list", "--url", url)
     assert (listed.returncode, listed.stdout) == (3, "")
     assert "no database (503 not_ready)" in listed.stderr
+
+
+def test_run_where_there_is_no_agent_says_why_that_may_be() -> None:
+    """Rather than to name one with --agent."""
+    with gateway_that_says(200, {"data": []}) as url:
+        refused = run_here("run", "hello", "--url", url)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "harness: the stack serves no agent: its app has none, or no coordinator runs" in refused.stderr
 
 
 @pytest.mark.parametrize(

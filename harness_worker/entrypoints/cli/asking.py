@@ -85,7 +85,7 @@ def _create(client: GatewayClient, body: Mapping[str, Any]) -> JsonObject:
 def _only_agent(client: GatewayClient) -> str:
     names = agents_of(client)
     if len(names) != 1:
-        raise ConfigError(f"say which agent with --agent; {there_are(names)}")
+        raise ConfigError(say_which(names))
     return names[0]
 
 
@@ -94,6 +94,13 @@ def agents_of(client: GatewayClient) -> list[str]:
     return sorted(agent["name"] for agent in client.agents())
 
 
+def say_which(names: Sequence[str]) -> str:
+    """An error message for somebody who named none of several agents."""
+    return f"say which agent with --agent; {there_are(names)}" if names else there_are(names)
+
+
 def there_are(names: Sequence[str]) -> str:
     """A sentence that lists them, for an error message."""
-    return f"there are: {', '.join(names)}" if names else "the stack serves none: was it started with --app?"
+    if not names:
+        return "the stack serves no agent: its app has none, or no coordinator runs, which `harness doctor` tells"
+    return f"there are: {', '.join(names)}"

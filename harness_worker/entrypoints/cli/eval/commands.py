@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from harness_worker.config import Settings, load_settings
-from harness_worker.entrypoints.cli.asking import agents_of, there_are
+from harness_worker.entrypoints.cli.asking import agents_of, say_which, there_are
 from harness_worker.entrypoints.cli.eval.cell_runner import Asking
 from harness_worker.entrypoints.cli.eval.evaluation import Evaluation, Plan
 from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
@@ -141,7 +141,7 @@ def _chosen(client: GatewayClient, wanted: list[str]) -> tuple[str, ...]:
     if unknown:
         raise ConfigError(f"there is no agent {', '.join(unknown)}; {there_are(known)}")
     if not wanted and len(known) != 1:
-        raise ConfigError(f"say which agents with --agent; {there_are(known)}")
+        raise ConfigError(say_which(known))
     return tuple(dict.fromkeys(wanted or known))
 
 
