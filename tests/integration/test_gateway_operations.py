@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -616,6 +617,15 @@ def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str, tmp_pa
     said = (tmp_path / "log").read_text()
     assert said.startswith("harness: HARNESS_DATABASE_URL")
     assert "Traceback" not in said
+
+
+def test_gateway_says_which_free_port_it_picked(sqlite_url: str, tmp_path: Path) -> None:
+    """Nobody else would know."""
+    log = tmp_path / "log"
+    with gateway_process(0, sqlite_url, NOWHERE, log):
+        listens = re.compile(r'"event": "listens on 127.0.0.1 port (\d+)"')
+        said = wait_until(lambda: listens.search(log.read_text()), "it to say where it listens", 60)
+        wait_until(lambda: _healthy(f"http://127.0.0.1:{said[1]}"), "the gateway to answer there", 60)
 
 
 def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:

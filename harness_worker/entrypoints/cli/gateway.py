@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 from typing import Annotated, Final
@@ -18,6 +19,8 @@ _APP: Final = "api_gateway.app:create_app_from_env"
 """Loaded by name, because the worker package never imports the gateway."""
 
 _DRAIN_SHARE: Final = 0.5
+
+_log: Final = logging.getLogger("api_gateway")
 
 KEEP_ALIVE_S: Final = 75
 """How long a connection may be idle after an answer, in seconds.
@@ -55,6 +58,7 @@ def gateway(
     )
     config.load()  # before listening, because it checks the gateway's own settings
     listener = listen(host, port) if fd is None else socket.socket(fileno=fd)
+    _log.info("listens on %s port %d", *listener.getsockname()[:2])
     cut_stalled(listener)
     allow_all_descriptors()
     _end_well_on(signal.SIGTERM, signal.SIGINT)
