@@ -52,7 +52,8 @@ def test_version_is_one_line() -> None:
 )
 def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     """Wrong usage names what is wrong, without a traceback."""
-    refused = run_here(*arguments)
+    run = run_harness if arguments[0] == "worker" else run_here  # a worker takes over the streams of its process
+    refused = run(*arguments)
     assert refused.returncode == 2, refused.stderr
     assert words in refused.stderr
     assert "Traceback" not in refused.stderr
