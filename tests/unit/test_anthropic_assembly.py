@@ -92,6 +92,15 @@ def put_together(*events: dict[str, Any], start: dict[str, Any] = START) -> Mode
     return assembly.reply()
 
 
+def test_deltas_of_an_unknown_kind_are_left_out_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A provider's new kind must not fill the log: a reply may have thousands."""
+    odd = goes_on({"type": "hologram_delta", "hologram": "3d"})
+    said = goes_on({"type": "text_delta", "text": "Hi"})
+    reply = put_together(begins(TEXT), odd, said, odd)
+    assert text_of(reply.content) == "Hi"
+    assert caplog.text.count("hologram_delta") == 1
+
+
 @pytest.mark.parametrize("name", ["anthropic/claude-sonnet-5-5", "us.anthropic.claude-sonnet-5-5-v1:0", "latest"])
 def test_model_that_a_proxy_names_otherwise_costs_what_the_one_asked_for_costs(name: str) -> None:
     """A dollar budget must not be off without a word."""

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from harness_worker.adapters.anthropic.prices import dollars_of
@@ -26,6 +27,8 @@ _COUNTS: Final = (
     "cache_creation_input_tokens",
 )
 _MOST_TOKENS: Final = 10**9
+UNKNOWN_KINDS_TOLD: Final = 100
+MOST_KIND_CHARS: Final = 100
 _CUT_SHORT: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 """Stop reasons after which the last call's arguments may be incomplete JSON; no call of such a reply is run."""
 
@@ -184,7 +187,7 @@ class Assembly:
             case "citations_delta":
                 block["citations"] = [*(block.get("citations") or []), delta["citation"]]
             case unknown:
-                log.warning("the model's stream has a delta of an unknown kind, %s; it is left out", unknown)
+                _tell_unknown(_text(unknown)[:MOST_KIND_CHARS])
 
     def _count(self, usage: Event) -> None:
         """Update the counts. They are cumulative: a later one replaces an earlier, a missing one changes nothing."""
@@ -208,6 +211,12 @@ class Assembly:
         if text:
             self._said.append(clean_text(text))
             self._on_text(self._said[-1])
+
+
+@lru_cache(maxsize=UNKNOWN_KINDS_TOLD)
+def _tell_unknown(kind: str) -> None:
+    """Log it once: a reply may have thousands."""
+    log.warning("the model's streams have deltas of an unknown kind, %r; they are left out", kind)
 
 
 def _is_sendable(thought: Event) -> bool:
