@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from celery import Celery, shared_task
+from typing import Any
+
+import pytest
+from celery import Celery, _state, shared_task
 
 from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.celery.own import as_current
 from harness_worker.config import Settings
 
 
@@ -22,3 +26,14 @@ def test_tasks_of_an_application_are_not_served() -> None:
     assert {"unit.before", "unit.after"} <= set(theirs.tasks)
     assert [name for name in app.tasks if not name.startswith("celery.")] == []
     assert "celery.chord" in app.tasks
+
+
+def test_app_is_current_for_as_long_as_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application may have made its own the current one of the thread, in a hook for one, and finds it again."""
+    state: Any = _state
+    theirs = Celery("theirs", set_as_current=False)
+    monkeypatch.setattr(state._tls, "current_app", theirs)
+    ours = make_app(Settings(), redis_url="memory://", broker_url="memory://")
+    with as_current(ours):
+        assert state.get_current_app() is ours
+    assert state.get_current_app() is theirs

@@ -49,8 +49,9 @@ def as_current(app: Celery) -> Generator[None]:
     sends it. The chain would go to the application's broker.
     """
     state: Any = _state
+    before = state._tls.current_app  # noqa: SLF001 - as above
     state._set_current_app(app)  # noqa: SLF001 - as above
     try:
         yield
     finally:
-        state._set_current_app(None)  # noqa: SLF001 - as above
+        state._set_current_app(before)  # noqa: SLF001 - as above
