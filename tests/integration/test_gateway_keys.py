@@ -30,7 +30,7 @@ from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.entrypoints.cli.sweep.stack import sweep_settings
 from harness_worker.entrypoints.gateway_client.client import RequestRefused
 from harness_worker.errors import ConfigError
-from harness_worker.schema import api_keys, artifacts, db_now, idempotency_keys, scores, turns
+from harness_worker.schema import api_keys, artifacts, db_now, idempotency_keys, scores, turns, webhooks
 from harness_worker.wire import artifact_key
 from tests.integration.gateway_kit import (
     NOWHERE,
@@ -219,7 +219,7 @@ class Theirs:
 
 @pytest.fixture
 def theirs(gateway: Gateway, keys: SqlApiKeys, tmp_path: Path) -> Theirs:
-    """A tenant whose turn waits for a person, with events, a score and an artifact."""
+    """A tenant whose turn waits for a person, with events, a score, an artifact and a webhook."""
     with as_tenant(gateway, keys, "acme") as acme:
         body = {**gateway.defaults, "session_id": "their-session", "metadata": {"secret": "theirs"}}
         item = {"custom_id": "theirs", "params": body}
@@ -238,6 +238,8 @@ def theirs(gateway: Gateway, keys: SqlApiKeys, tmp_path: Path) -> Theirs:
     with gateway.worker.engine.begin() as connection:
         connection.execute(insert(artifacts).values(row))
         connection.execute(insert(scores).values(turn_id=turn_id, judge="j", score=0.5, at=1.0))
+        told = {"told_seq": 1, "seq": 1, "attempt": 1, "failures": 0}
+        connection.execute(insert(webhooks).values(turn_id=turn_id, url="https://h.example/", host="h.example", **told))
     return found
 
 
@@ -301,7 +303,7 @@ def test_the_tenant_itself_has_all_of_it(gateway: Gateway, keys: SqlApiKeys, the
     """Another key of the tenant reads everything that is denied to other tenants."""
     with gateway_again(gateway, tmp_path) as url, as_tenant(gateway, keys, "acme") as acme:
         for path in (
-            *(f"/v1/turns/{theirs.turn_id}{part}" for part in ("", "/events", "/scores", "/usage")),
+            *(f"/v1/turns/{theirs.turn_id}{part}" for part in ("", "/events", "/scores", "/usage", "/webhook")),
             *(f"/v1/responses/{theirs.turn_id}", f"/v1/sessions/{theirs.session_id}"),
             *(f"/v1/batches/{theirs.batch_id}", f"/v1/batches/{theirs.batch_id}/results"),
         ):
@@ -347,12 +349,14 @@ def test_session_of_another_tenant_is_another_session(
     before = rows(gateway, theirs)[0]
     with as_tenant(gateway, keys, "other") as other:
         body = {**gateway.defaults, "session_id": theirs.session_id, "multitask": multitask}
-        posted = other.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"})
-        assert posted.status_code == 202, posted.text
+        posted, repeated = (other.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"}) for _ in range(2))
+        assert (posted.status_code, repeated.status_code) == (202, 202), posted.text
         mine = posted.json()
-        assert mine["id"] != theirs.turn_id
+        assert mine["id"] == repeated.json()["id"] != theirs.turn_id
         session = other.get(f"/v1/sessions/{theirs.session_id}").json()
         assert (session["turns"], session["last_turn_id"]) == (1, mine["id"])
+        later = other.post("/v1/turns", json={**body, "multitask": multitask.replace("reject", "enqueue")})
+        assert later.status_code == 202, later.text
     row = gateway.worker.row(mine["id"])
     assert (row.tenant, row.number, row.waits) == ("other", 1, False)
     assert rows(gateway, theirs)[0] == before
@@ -374,6 +378,8 @@ def test_conversation_of_another_tenant_cannot_be_gone_on_with(
         assert refused.text.replace(theirs.turn_id, "ID") == nowhere.text.replace(never, "ID")
         mine = asked(conversation=theirs.session_id)
         assert mine.status_code == 200, mine.text
+        follows = asked(previous_response_id=mine.json()["id"])
+        assert follows.status_code == 200, follows.text
     assert gateway.worker.row(mine.json()["id"]).tenant == "other"
     assert rows(gateway, theirs)[0] == before
 
