@@ -48,7 +48,8 @@ def test_insert_turn_at_once_gives_each_a_place(world: World) -> None:
 
 
 def test_snapshot_tells_a_waiting_turn_whether_it_is_behind(world: World) -> None:
-    """A turn is behind if any turn before it is unfinished, not only the last one."""
+    """A turn is behind any earlier unfinished turn of its session, but never behind another tenant's."""
+    world.queued(session_id="s", tenant="other")
     first, second, third = (world.queued(session_id="s") for _ in range(3))
     assert [is_behind(world, turn_id) for turn_id in (first, second, third)] == [False, True, True]
     world.store.transact(second, ends)
@@ -58,7 +59,9 @@ def test_snapshot_tells_a_waiting_turn_whether_it_is_behind(world: World) -> Non
 
 
 def test_end_wakes_the_next_unfinished_turn(world: World) -> None:
-    """The same commit makes the next turn that has not ended due for a look, and no other."""
+    """The same commit makes the session's next unfinished turn due for a look, and no other; tenants are apart."""
+    for _ in range(3):
+        world.queued(session_id="s", tenant="other")
     ids = [world.queued(session_id="s") for _ in range(4)]
     world.store.transact(ids[1], ends)
     before = {turn_id: world.turn(turn_id) for turn_id in ids}

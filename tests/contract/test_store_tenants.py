@@ -47,7 +47,7 @@ def test_oldest_waiting_turns_of_a_tenant_are_next(world: World) -> None:
     first = world.queued(tenant="noisy", session_id="talk")
     behind = world.queued(tenant="noisy", session_id="talk")
     others = [world.queued(tenant="noisy") for _ in range(3)]
-    world.queued(tenant="quiet")
+    world.queued(tenant="quiet", session_id="talk")
     ended = world.turn(world.queued(tenant="noisy"))
     assert store.next_of_tenant(ended) == []
     for turn_id in (behind, *others):
