@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 _PATH: Final = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
@@ -18,13 +23,22 @@ def debian_program(name: str, package: str) -> str:
     Raises:
         OSError: It is missing and could not be installed; the message says why.
     """
-    found = shutil.which(name, path=_PATH)
-    if found is None:
-        _install(package)
+    with _alone():
         found = shutil.which(name, path=_PATH)
+        if found is None:
+            _install(package)
+            found = shutil.which(name, path=_PATH)
     if found is None:
         raise OSError(f"{package} has no {name}")
     return found
+
+
+@contextmanager
+def _alone() -> Generator[None]:
+    """A context for one test process at a time: while another installs a package, it is there but not set up yet."""
+    with (Path(tempfile.gettempdir()) / f"debian-programs-{os.geteuid()}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _install(package: str) -> None:
