@@ -327,36 +327,32 @@ def test_turn_that_was_answered_is_remembered_once(reply: Any, remembered: list[
     assert [memory.text for _, memory in engine.store.memories] == remembered
 
 
-def test_commit_of_a_zombie_leaves_no_memory_and_no_citation() -> None:
-    """A15: a visit that was overtaken while the model spoke writes nothing; the one that ends the turn does, once."""
+def overtaken_by(reply: Any) -> Engine:  # noqa: ANN401 - a reply
+    """After a visit whose model answered only when another visit, whose model said ``reply``, had overtaken it."""
     engine = engine_with(gathering(lambda: (), lambda: PACK))
     engine.store.turns[TURN_ID] = replace(engine.turn, input="I like tea.")
 
-    def overtaken() -> Any:  # noqa: ANN401 - a reply
+    def late() -> Any:  # noqa: ANN401 - a reply
         engine.clock.wait(30.0)
-        engine.says(answers("Mine."))
+        engine.says(reply)
         engine.advance()
         return answers("Late [doc:r.md#1].")
 
-    engine.says(overtaken)
+    engine.says(late)
     engine.advance()
+    return engine
+
+
+def test_commit_of_a_zombie_leaves_no_memory_and_no_citation() -> None:
+    """A15: a visit that was overtaken while the model spoke writes nothing; the one that ends the turn does, once."""
+    engine = overtaken_by(answers("Mine."))
     assert (engine.turn.output_text, engine.turn.citations) == ("Mine.", ())
     assert [memory.text for _, memory in engine.store.memories] == ["I like tea"]
 
 
 def test_zombie_does_not_end_a_turn_that_another_visit_goes_on_with() -> None:
     """A15: the visit that overtook it waits for tools when the late answer comes, which changes nothing."""
-    engine = engine_with(gathering(lambda: (), lambda: PACK))
-    engine.store.turns[TURN_ID] = replace(engine.turn, input="I like tea.")
-
-    def overtaken() -> Any:  # noqa: ANN401 - a reply
-        engine.clock.wait(30.0)
-        engine.says(asks("look"))
-        engine.advance()
-        return answers("Late [doc:r.md#1].")
-
-    engine.says(overtaken)
-    engine.advance()
+    engine = overtaken_by(asks("look"))
     assert (engine.turn.status, engine.turn.output_text, engine.turn.citations) == (TurnStatus.RUNNING, "", ())
     assert engine.store.memories == []
     assert [call.status for call in engine.calls] == [CallStatus.PENDING]
