@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
-import psycopg
-from psycopg.abc import PQGen
 from sqlalchemy import URL, Connection, Row, Select, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harness_worker.databases import (
-    close_if_lost,
+    AsyncAnsweredConnection,
     connect_anew_after,
     is_read_only,
-    longest_answer_s,
     parse_url,
     postgres_arguments,
     prepare_sqlite,
@@ -41,28 +38,7 @@ STATEMENT_S: Final = 30
 """How long a gateway's statement may take before Postgres ends it, in seconds, including waits for locks; the client
 may try again. A second later a connection without an answer counts as lost."""
 
-T = TypeVar("T")
 _to_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
-
-
-class AnsweredConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """A connection to Postgres that counts as lost if an answer does not come in time; see ``longest_answer_s``."""
-
-    answer_s: float | None = None
-    """The longest that a statement, a commit or a rollback may take, in seconds."""
-
-    async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ASYNC109 - the driver's own signature
-        """Wait as the driver does, but with a time limit.
-
-        Raises:
-            OperationalError: No answer came in time, or the connection was lost; either way it is closed.
-        """
-        try:
-            return await super().wait(gen, interval, self.answer_s if timeout is None else timeout)
-        except psycopg.OperationalError as error:
-            if timeout is None:
-                close_if_lost(self, error)
-            raise
 
 
 def create_engine(database_url: str) -> AsyncEngine:
@@ -82,7 +58,7 @@ def create_engine(database_url: str) -> AsyncEngine:
         pool_timeout=POOL_TIMEOUT_S,
         json_serializer=_to_json,
         hide_parameters=True,
-        connect_args={"async_creator_fn": _connect, **_postgres_arguments(url)},
+        connect_args={"async_creator_fn": AsyncAnsweredConnection.connected, **_postgres_arguments(url)},
     )
     connect_anew_after(engine.sync_engine, is_read_only)
     return engine
@@ -103,12 +79,6 @@ async def check_tables(engine: AsyncEngine) -> None:
         await connection.execute(select(turns.c.id).limit(0).with_for_update())
         for table in metadata.sorted_tables:
             await connection.execute(select(table).limit(0))
-
-
-async def _connect(*arguments: Any, **options: Any) -> AnsweredConnection:  # noqa: ANN401 - the driver's own signature
-    connection = await AnsweredConnection.connect(*arguments, **options)
-    connection.answer_s = longest_answer_s(options["options"])
-    return connection
 
 
 def _postgres_arguments(url: URL) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 from sqlalchemy import URL, Engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError
@@ -42,6 +43,8 @@ start was forgotten would run again."""
 READ_ONLY: Final = "25006"
 """Postgres's SQLSTATE for a write to a read-only server, such as one that was replaced in a failover. Nothing was
 committed."""
+
+T = TypeVar("T")
 
 
 def parse_url(url: str) -> URL:
@@ -97,7 +100,56 @@ def longest_answer_s(options: str) -> float | None:
     return limit_s + _ANSWER_SLACK_S if limit_s else None
 
 
-def close_if_lost(connection: psycopg.BaseConnection[Any], error: psycopg.OperationalError) -> None:
+class AnsweredConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that counts as lost if an answer does not come in time; see :func:`longest_answer_s`."""
+
+    answer_s: float | None = None
+    """The longest that a statement, a pipeline, a commit or a rollback may take, in seconds."""
+
+    @classmethod
+    def connected(cls, *arguments: Any, **options: Any) -> AnsweredConnection:  # noqa: ANN401 - the driver's own signature
+        """Connect as the driver does, given what :func:`postgres_arguments` returns."""
+        connection = cls.connect(*arguments, **options)
+        connection.answer_s = longest_answer_s(options["options"])
+        return connection
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait as the driver does, but with a time limit.
+
+        Raises:
+            OperationalError: No answer came in time, or the connection was lost; either way it is closed.
+        """
+        try:
+            return super().wait(gen, interval, self.answer_s if timeout is None else timeout)
+        except psycopg.OperationalError as error:
+            if timeout is None:
+                _close_if_lost(self, error)
+            raise
+
+
+class AsyncAnsweredConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """The same for asyncio."""
+
+    answer_s: float | None = None
+
+    @classmethod
+    async def connected(cls, *arguments: Any, **options: Any) -> AsyncAnsweredConnection:  # noqa: ANN401 - the driver's own signature
+        """See :meth:`AnsweredConnection.connected`."""
+        connection = await cls.connect(*arguments, **options)
+        connection.answer_s = longest_answer_s(options["options"])
+        return connection
+
+    async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:  # noqa: ASYNC109 - the driver's own signature
+        """See :meth:`AnsweredConnection.wait`."""
+        try:
+            return await super().wait(gen, interval, self.answer_s if timeout is None else timeout)
+        except psycopg.OperationalError as error:
+            if timeout is None:
+                _close_if_lost(self, error)
+            raise
+
+
+def _close_if_lost(connection: psycopg.BaseConnection[Any], error: psycopg.OperationalError) -> None:
     """Close a connection to Postgres after an error that no server sent: no answer came in time, or it was lost."""
     is_harmless = isinstance(error, psycopg.errors.PipelineAborted)  # raised by the driver itself
     if error.sqlstate is None and not is_harmless:

@@ -10,9 +10,14 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
-from harness_worker.adapters.sql.answers import AnsweredConnection
 from harness_worker.adapters.sql.failures import is_stale
-from harness_worker.databases import connect_anew_after, longest_answer_s, parse_url, postgres_arguments, prepare_sqlite
+from harness_worker.databases import (
+    AnsweredConnection,
+    connect_anew_after,
+    parse_url,
+    postgres_arguments,
+    prepare_sqlite,
+)
 from harness_worker.schema import give_clock
 
 _READ_ONLY: Final = "harness_read_only"
@@ -135,9 +140,7 @@ def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
 
 
 def _connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> AnsweredConnection:
-    connection = AnsweredConnection.connect(*arguments, **options)
-    connection.answer_s = longest_answer_s(options["options"])
-    return connection
+    return AnsweredConnection.connected(*arguments, **options)
 
 
 def _drop_unfinished(driver: Any, record: ConnectionPoolEntry, state: PoolResetState) -> None:  # noqa: ANN401 - psycopg's
