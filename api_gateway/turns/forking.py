@@ -108,14 +108,14 @@ async def origin_of(connection: AsyncConnection, tenant: str, fork: Fork) -> Ori
             cannot be forked from that step.
     """
     named = {"tenant": tenant, "turn_id": fork.turn_id}
-    is_held = (await connection.execute(_HOLD, named)).one_or_none() is not None
-    row = (await connection.execute(_ORIGIN, named)).one_or_none() if is_held else None
-    if row is None:
+    if (await connection.execute(_HOLD, named)).one_or_none() is None:
         raise Problem("not_found", f"there is no turn {fork.turn_id!r}")
+    # Before the row, which then has what the replies seen here were asked with: one commit writes both.
+    roles = (await connection.execute(_ROLES, named)).scalars().all()
+    row = (await connection.execute(_ORIGIN, named)).one()
     if (await connection.execute(IS_BEHIND, {**_session_of(row), "before_number": row.number})).scalar_one():
         detail = f"a turn before {row.id} in its session has not ended, so its history is not known yet: fork it later"
         raise Problem("session_busy", detail)
-    roles = (await connection.execute(_ROLES, named)).scalars().all()
     step = fork.request.from_step
     count = _messages_before(step, roles)
     if count is None:

@@ -8,7 +8,7 @@ import json
 import secrets
 import ssl
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -18,6 +18,7 @@ import pytest
 import redis
 import uvicorn
 from sqlalchemy import Engine, create_engine, event, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway import database, publisher
 from api_gateway.app import create_app
@@ -274,6 +275,25 @@ def sync_engine(database_url: str) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", give_clock)
     return engine
+
+
+@contextmanager
+def meanwhile(engine: AsyncEngine, statement: str, happens: Callable[[], object]) -> Generator[None]:
+    """Within the context, something happens just before the engine executes the first statement with this text."""
+    has_happened = False
+
+    def strike(_connection: Any, _cursor: Any, text: str, *_: Any) -> None:
+        nonlocal has_happened
+        if statement in text and not has_happened:
+            has_happened = True
+            happens()
+
+    event.listen(engine.sync_engine, "before_cursor_execute", strike)
+    try:
+        yield
+    finally:
+        event.remove(engine.sync_engine, "before_cursor_execute", strike)
+    assert has_happened, f"no statement has {statement!r}"
 
 
 def own_db(valkey_url: str) -> str:

@@ -3,12 +3,16 @@
 # ruff: noqa: ANN401 - columns and answers are any JSON
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import httpx2
 import pytest
 from sqlalchemy import func, select, update
 
+from api_gateway.database import create_engine
+from api_gateway.requests.turns import ForkRequest
+from api_gateway.turns.forking import Fork, Origin, origin_of
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.pruning import SqlPruning
@@ -19,7 +23,7 @@ from harness_worker.entrypoints.cli.prune_sessions import prune
 from harness_worker.schema import past_messages, past_turns, turns
 from harness_worker.wire import StopReason, child_turn_id
 from tests.contract.store_world import RecordedEvents
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, meanwhile, own_db, problem_of
 
 ONE: Final = pytest.mark.one_database("sqlite")
 CONTEXT: Final = {"context": ["then"], "prefix_hash": "p"}
@@ -114,6 +118,28 @@ def test_fork_has_copies_of_all_it_goes_on_from(gateway: Gateway) -> None:
     assert (inputs(past), [len(each.messages) for each in past]) == (["one"], [6])
     assert [(call.call_id, call.attempt, call.idempotent) for call in calls] == [("0.0", 2, True), ("1.0", 2, True)]
     assert gateway.worker.wake_ups(other["id"])
+
+
+def test_fork_from_a_step_that_is_said_at_the_same_moment_has_its_preparation(postgres_url: str) -> None:
+    """A worker commits a reply between two statements: a fork behind that reply has what the reply was asked with."""
+    with gateway_on(postgres_url, None, NOWHERE, broker_url=NOWHERE) as gateway:
+        turn_id = gateway.posted()["id"]
+
+        def reply() -> None:
+            gateway.worker.say(turn_id, "assistant", use(0))
+            gateway.worker.say(turn_id, "user", result(0))
+            gateway.worker.change(turn_id, step=1, preparation=CONTEXT)
+
+        async def found() -> Origin:
+            engine = create_engine(postgres_url)
+            wanted = Fork(turn_id=turn_id, request=ForkRequest(from_step=1))
+            with meanwhile(engine, "messages.role", reply):
+                async with engine.begin() as connection:
+                    origin = await origin_of(connection, "default", wanted)
+            await engine.dispose()
+            return origin
+
+        assert asyncio.run(found()).columns["preparation"] == CONTEXT
 
 
 def test_fork_of_a_fork_knows_what_both_were_given(gateway: Gateway) -> None:
