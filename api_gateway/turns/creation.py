@@ -18,7 +18,7 @@ from api_gateway.turns.caller import Caller
 from api_gateway.turns.forking import Fork, Origin, origin_of
 from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
 from api_gateway.turns.new_turns import NewTurn, caps_of, clamped
-from api_gateway.turns.rows import turn_of
+from api_gateway.turns.rows import TURN_COLUMNS, turn_of
 from api_gateway.turns.session_order import Place, taken_place
 from harness_worker.schema import messages, turn_events, turns, webhooks
 
@@ -148,7 +148,7 @@ class TurnCreator:
 
 
 async def _stored(connection: AsyncConnection, new: NewTurn) -> Turn:
-    turn = turn_of((await connection.execute(insert(turns).values(new.row()).returning(turns))).one(), ())
+    inserted = await connection.execute(insert(turns).values(new.row()).returning(*TURN_COLUMNS))
     await connection.execute(insert(messages).values(new.message()))
     for copy in () if new.origin is None else new.origin.copies(new.id):
         await connection.execute(copy)
@@ -156,4 +156,4 @@ async def _stored(connection: AsyncConnection, new: NewTurn) -> Turn:
     webhook = new.webhook()
     if webhook is not None:
         await connection.execute(insert(webhooks).values(webhook))
-    return turn
+    return turn_of(inserted.one(), ())

@@ -18,7 +18,7 @@ from api_gateway.requests.turns import InputRequest
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.arguments import argument_problems
 from api_gateway.turns.calls import asking_below
-from api_gateway.turns.rows import question_of
+from api_gateway.turns.rows import TURN_COLUMNS, question_of
 from api_gateway.turns.store import with_calls
 from harness_worker.schema import agents, db_now, tool_calls, turns
 from harness_worker.wire import FINAL_STATUSES, Approval, TurnStatus
@@ -130,4 +130,4 @@ async def _write(connection: AsyncConnection, turn_id: str, answers: Sequence[_O
     status = case((parked, TurnStatus.RUNNING), else_=turns.c.status) if goes_on else turns.c.status
     change = update(turns).where(turns.c.id == turn_id)
     change = change.values(status=status, wakes=turns.c.wakes + 1, wake_at=db_now())
-    return (await connection.execute(change.returning(turns))).one()
+    return (await connection.execute(change.returning(*TURN_COLUMNS, turns.c.priority))).one()

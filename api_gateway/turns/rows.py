@@ -27,7 +27,7 @@ _CONVERTED: Final = (
     *("forked_from", "first_step", "parked_below"),
 )
 TURN_COLUMNS: Final = tuple(turns.c[name] for name in (*_SHOWN, *_TIMES, *_CONVERTED))
-"""The columns that are read to show a turn; others may be long, such as what it was prepared with."""
+"""The columns that are read to show a turn. Others may be long, such as what it was prepared with."""
 
 TEXT_BYTES: Final = octets(turns.c.input) + octets(turns.c.output_text)
 """The size in bytes of those columns whose length is limited only by a request's body, or by a model."""

@@ -64,7 +64,7 @@ class Turns:
             turn = await self._turn(connection, turn_id)
             if turn is None:
                 return None
-            names = parts | {"context"} if "messages" in parts else parts
+            names = (*parts, "context") if "messages" in parts else parts
             added = {name: await _PARTS[name](connection, turn_id) for name in names}
         return TurnWithParts.model_validate({**dict(turn), **added})
 
@@ -106,7 +106,7 @@ class Turns:
             update(turns)
             .where(self._is(turn_id), turns.c.status.not_in(FINAL_STATUSES))
             .values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
-            .returning(turns)
+            .returning(*TURN_COLUMNS, turns.c.priority)
         )
         async with self._writer.begin() as connection:
             row = (await connection.execute(change)).one_or_none()
@@ -117,12 +117,12 @@ class Turns:
 
     async def _turn(self, connection: AsyncConnection, turn_id: str) -> Turn | None:
         # The turn first: what is read after it is at least as new, so a finished turn never lacks a call.
-        row = (await connection.execute(select(turns).where(self._is(turn_id)))).one_or_none()
+        row = (await connection.execute(select(*TURN_COLUMNS).where(self._is(turn_id)))).one_or_none()
         return None if row is None else await with_calls(connection, row)
 
 
 async def with_calls(connection: AsyncConnection, row: Row[Any]) -> Turn:
-    """A row of ``turns`` with its calls, by step and position, and what turns below it wait for.
+    """A row of ``TURN_COLUMNS`` with its calls, by step and position, and what turns below it wait for.
 
     A fork is shown without the calls that it got from its origin.
     """
@@ -144,9 +144,9 @@ async def _scores(connection: AsyncConnection, turn_id: str) -> list[Score]:
 
 
 async def _context(connection: AsyncConnection, turn_id: str) -> list[str]:
-    """What the model was sent before the user's message."""
+    """What the model was sent before the user's message; nothing if the turn has just been removed."""
     found = await connection.execute(select(turns.c.preparation).where(turns.c.id == turn_id))
-    prepared: dict[str, Any] | None = found.scalar_one()
+    prepared: dict[str, Any] | None = found.scalar_one_or_none()
     return [] if prepared is None else prepared["context"]
 
 

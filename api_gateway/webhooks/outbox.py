@@ -17,7 +17,7 @@ from api_gateway.database import AnyRow, AnySelect, writer_of
 from api_gateway.streams.live import RESTING_EVENTS
 from api_gateway.turns.answers import TurnSummary
 from api_gateway.turns.calls import approvals_below, pending_approvals
-from api_gateway.turns.rows import summary_of
+from api_gateway.turns.rows import TURN_COLUMNS, summary_of
 from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
@@ -144,7 +144,9 @@ class Outbox:
     async def event(self, claim: Claim) -> WebhookEvent | None:
         """The event to deliver; ``None`` if the turn was removed."""
         query = (
-            select(turns, turn_events.c.type.label("kind"), turn_events.c.at.label("at"), db_now().label("now"))
+            select(
+                *TURN_COLUMNS, turns.c.tenant, turn_events.c.type.label("kind"), turn_events.c.at, db_now().label("now")
+            )
             .join(turn_events, turn_events.c.turn_id == turns.c.id)
             .where(turns.c.id == claim.turn_id, turn_events.c.seq == claim.seq)
         )

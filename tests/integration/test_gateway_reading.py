@@ -8,14 +8,18 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import delete, event
 
 from api_gateway.database import create_engine
 from api_gateway.listing import MOST_BYTES
+from api_gateway.requests.queries import TurnsQuery
+from api_gateway.turns.answers import TurnWithParts
 from api_gateway.turns.calls import pending_approvals
+from api_gateway.turns.store import Turns
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
-from harness_worker.schema import turns
+from harness_worker.schema import messages, turn_events, turns
 from harness_worker.wire import child_turn_id
-from tests.integration.gateway_kit import AGENT, Gateway, problem_of
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, meanwhile, problem_of
 from tests.unit.builders import CAPS
 
 
@@ -68,6 +72,51 @@ def test_turn_with_messages_has_the_history_in_order(gateway: Gateway) -> None:
     history = gateway.turn(turn_id, include="messages")["messages"]
     assert history == [{"role": "user", "content": "Where is order ö1?"}, {"role": "assistant", "content": blocks}]
     assert "messages" not in gateway.turn(turn_id)
+
+
+def test_history_of_a_turn_that_is_removed_meanwhile_is_what_is_left_of_it(postgres_url: str) -> None:
+    """A turn may be removed between two statements of a read; that is no error of the gateway."""
+    with gateway_on(postgres_url, None, NOWHERE, broker_url=NOWHERE) as gateway:
+        turn_id = gateway.posted()["id"]
+
+        def remove() -> None:
+            with gateway.worker.engine.begin() as connection:
+                for table in (messages, turn_events):
+                    connection.execute(delete(table).where(table.c.turn_id == turn_id))
+                connection.execute(delete(turns).where(turns.c.id == turn_id))
+
+        async def read() -> TurnWithParts | None:
+            engine = create_engine(postgres_url)
+            with meanwhile(engine, "turns.preparation", remove):
+                found = await Turns(engine, "default").one_with(turn_id, frozenset({"messages"}))
+            await engine.dispose()
+            return found
+
+        found = asyncio.run(read())
+        assert found is not None
+        assert (found.id, found.context) == (turn_id, [])
+
+
+def test_what_a_turn_was_prepared_with_is_read_only_with_its_history(gateway: Gateway) -> None:
+    """It may be megabytes, and turns are read again and again by those who wait for them."""
+    turn_id = gateway.posted()["id"]
+    asked: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    async def use() -> None:
+        engine = create_engine(gateway.settings.database_url)
+        event.listen(engine.sync_engine, "before_cursor_execute", note)
+        found = Turns(engine, "default")
+        await found.one(turn_id)
+        await found.page(TurnsQuery())
+        await found.request_cancel(turn_id)
+        await engine.dispose()
+
+    asyncio.run(use())
+    assert asked
+    assert not [statement for statement in asked if "preparation" in statement]
 
 
 def test_turn_that_ended_shows_how(gateway: Gateway) -> None:
