@@ -116,9 +116,11 @@ class ToolError(HarnessError):
         retryable: Whether the model may ask again; ``False`` blocks the tool for the rest of the turn.
     """
 
+    retryable: bool = True  # for subclasses whose ``__init__`` does not call this one
+
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
-        self.retryable = retryable
+        self.retryable = bool(retryable)  # numpy's have no JSON
 
 
 class ToolTransientError(ToolError):

@@ -87,6 +87,22 @@ def test_tool_error_speaks_for_itself() -> None:
     assert raised(ToolError(" a\n")).error == " a\n"
 
 
+class NoSuchOrderError(ToolError):
+    """An error of an application, which does not call the ``__init__`` of its base."""
+
+    def __init__(self, order_id: str) -> None:
+        self.order_id = order_id
+
+    def __str__(self) -> str:
+        return f"no order {self.order_id}"
+
+
+def test_tool_error_of_an_applications_own_class_is_a_failure() -> None:
+    """It may be asked again, like any other."""
+    said = ToolFailure(call_id="0.1", tool_name="t", error="no order 7", retryable=True, elapsed_ms=5.0)
+    assert raised(NoSuchOrderError("7")) == said
+
+
 @pytest.mark.parametrize("message", ["", " \n"])
 def test_tool_error_that_says_nothing_is_given_words(message: str) -> None:
     """Claude refuses an error whose content is empty."""
