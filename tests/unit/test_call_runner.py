@@ -746,24 +746,50 @@ def test_passing_fault_of_an_unsafe_tool_is_a_failure(writing: Engine) -> None:
     assert (outcome(writing), writing.ran) == ("busy", ["write"])
 
 
-def test_later_try_that_did_nothing_does_not_settle_what_an_earlier_one_did() -> None:
-    """If a try got no answer and a later one failed to connect, the outcome stays unknown; an answer settles it."""
-    unknown, away = ToolOutcomeUnknown("no answer"), ToolTransientError("away")
-    said: list[Exception | str] = [away, unknown, away, "done"]
+UNANSWERED, LOST_BEFORE = (
+    "safe_write started, and no answer; ",
+    "safe_write started, and its process was lost, and then it ",
+)
 
-    def asked() -> str:
-        match said.pop(0):
-            case str() as answer:
-                return answer
-            case error:
-                raise error
 
-    tries = Tries(asked)
-    for expected in (away, unknown, unknown):
-        with pytest.raises(ToolTransientError) as failed:
-            tries()
-        assert failed.value is expected
-    assert tries() == "done"
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (ConnectionRefusedError("refused"), None),
+        (SystemExit(3), None),
+        (ToolError("no such order"), "no such order"),
+    ],
+    ids=["unforeseen", "exit", "answer"],
+)
+@pytest.mark.parametrize("is_lost", [False, True], ids=["unanswered", "lost"])
+def test_failure_that_is_no_answer_does_not_settle_what_an_earlier_try_did(
+    last: BaseException, said: str | None, is_lost: bool
+) -> None:
+    """If a try of a write got no answer, or its process was lost, only an answer of the tool settles the outcome.
+
+    Otherwise the model would read of a failure, ask again, and the write would happen twice under two keys.
+    """
+    engine = Engine(safe_write=Effect.LOCAL_WRITE)
+    if is_lost:
+        die_in_the_body(engine)
+    else:
+        engine.dispatched("safe_write")
+    errors = [] if is_lost else [ToolOutcomeUnknown("no answer")]
+
+    def fail() -> None:
+        raise errors.pop() if errors else last
+
+    engine.bodies["safe_write"] = fail
+    engine.run()
+    assert outcome(engine).startswith(said or f"outcome_unknown: {LOST_BEFORE if is_lost else UNANSWERED}")
+
+
+def test_passing_fault_does_not_settle_what_an_earlier_try_did() -> None:
+    """A later try that failed to connect did nothing, and says nothing of the try before it."""
+    tries = Tries(raising(ToolOutcomeUnknown("no answer")))
+    with pytest.raises(ToolOutcomeUnknown) as unanswered:
+        tries()
+    assert tries.doubt_left_by(ToolTransientError("away")) is unanswered.value
 
 
 def test_write_of_unknown_outcome_is_in_doubt(writing: Engine) -> None:

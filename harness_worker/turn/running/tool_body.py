@@ -16,8 +16,8 @@ from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionRes
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.run_context import RunContext
 from harness_worker.core.text import cut_text
-from harness_worker.core.tool_results import outcome_of_exception, outcome_of_return
-from harness_worker.errors import HarnessError, ToolOutcomeUnknown, ToolTransientError
+from harness_worker.core.tool_results import describe, outcome_of_exception, outcome_of_return
+from harness_worker.errors import ArgumentsOutdated, HarnessError, ToolError, ToolOutcomeUnknown, ToolTransientError
 from harness_worker.ports import BlobStore, Clock, DeadlineReached, SoftDeadline
 from harness_worker.threads.timeouts import within
 from harness_worker.turn.running.forked_processes import in_this_process
@@ -100,10 +100,14 @@ class ToolBody:
                 with suppress(Exception):  # of a stream that the tool closed or replaced
                     sys.stdout.flush()
 
-        if not spec.retry_safe:
-            return invoke()
-        tries: Callable[[], object] = Tries(invoke)
-        return self._retrying(context.deadline)(tries)
+        tries = Tries(invoke, was_lost=context.attempt > 1)
+        run = partial(self._retrying(context.deadline), tries) if spec.retry_safe else tries
+        try:
+            return run()
+        except BaseException as error:
+            if spec.is_read or (doubt := tries.doubt_left_by(error)) is None:
+                raise
+            raise doubt from None
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:
         """Retries as long as the next try would start in time, so that a known failure does not become a timeout."""
@@ -171,14 +175,16 @@ class ToolBody:
 
 
 class Tries:
-    """One call's body, called repeatedly; a later try that fails cleanly does not resolve doubt about an earlier one.
+    """The body of one call, called repeatedly; remembers why nobody may know whether it has had its effect.
 
     Args:
         invoke: Calls the body.
+        was_lost: Whether the process of an earlier attempt was lost.
     """
 
-    def __init__(self, invoke: Callable[[], object]) -> None:
+    def __init__(self, invoke: Callable[[], object], *, was_lost: bool = False) -> None:
         self._invoke = invoke
+        self._was_lost = was_lost
         self._doubt: ToolOutcomeUnknown | None = None
 
     def __call__(self) -> object:
@@ -188,5 +194,12 @@ class Tries:
         except ToolOutcomeUnknown as doubt:
             self._doubt = doubt
             raise
-        except ToolTransientError as error:
-            raise self._doubt or error from None
+
+    def doubt_left_by(self, last: BaseException) -> ToolOutcomeUnknown | None:
+        """The doubt about earlier tries that the last try's error leaves, if any; what the tool answers settles it."""
+        is_answer = isinstance(last, ToolError) and not isinstance(last, ToolTransientError)
+        if is_answer or isinstance(last, DeadlineReached | ArgumentsOutdated):  # the latter two are judged elsewhere
+            return None
+        if self._doubt is None and self._was_lost:
+            return ToolOutcomeUnknown(f"its process was lost, and then it failed: {describe(last)}")
+        return self._doubt
