@@ -10,7 +10,8 @@ import operator
 import re
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, NoReturn
 from unittest.mock import MagicMock, Mock, create_autospec
 
 import pytest
@@ -447,6 +448,38 @@ def test_schema_that_claude_refuses_is_refused_of_its_agents(registry: Registry)
     refused = r"^agent 'a': the schema of its tool 'raw': properties\.p\.\$id: .*draft 2020-12; correct it"
     with pytest.raises(ConfigError, match=refused):
         registry.agent("a", model="claude-sonnet-5-5", tools=["pair", "raw"])
+
+
+def test_add_tool_takes_a_schema_that_cannot_be_changed(registry: Registry) -> None:
+    """Its own copy is of dicts and lists, as the validator needs it."""
+    frozen = MappingProxyType({"type": "object", "properties": MappingProxyType({"a": {"enum": ("x", "y")}})})
+    registry.add_tool(echo, name="raw", schema=frozen, description="")
+    assert registry.tools["raw"].schema == {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}}
+    with pytest.raises(ArgumentsInvalid):
+        registry.tools["raw"].bind({"a": "z"})
+
+
+class Table:
+    """Compares like a table of figures: item by item."""
+
+    def __eq__(self, _other: object) -> Table:  # type: ignore[override]
+        return self
+
+    def __bool__(self) -> NoReturn:
+        raise ValueError("the truth value of a table is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_add_tool_leaves_parameters_with_values_of_their_own_alone(registry: Registry) -> None:
+    """Whatever the value says when it is compared."""
+    table = Table()
+
+    def look_up(args: dict[str, Any], table: Table = table) -> object:
+        return args, table
+
+    registry.add_tool(look_up, name="raw", schema={}, description="")
+    assert registry.tools["raw"].invoke({"a": 1}, CTX) == ({"a": 1}, table)
 
 
 def test_add_tool_takes_other_arguments_where_its_schema_says_so(registry: Registry) -> None:

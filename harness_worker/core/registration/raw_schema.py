@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 
@@ -86,10 +86,17 @@ def inspect_raw(fn: Callable[..., object], schema: Mapping[str, Any], label: str
 def _object_schema(schema: Mapping[str, Any], label: str) -> dict[str, Any]:
     if not isinstance(schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not type-checked
         raise ConfigError(f"{label}: schema must be a JSON Schema object, not {type(schema).__name__}")
-    whole: dict[str, Any] = {"type": "object", **copy.deepcopy(schema)}
+    whole: dict[str, Any] = {"type": "object", **_plain(schema)}
     if whole["type"] != "object":
         raise ConfigError(f'{label}: schema must say `"type": "object"`, not {whole["type"]!r}')
     return whole
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """A copy of a part of a schema, in which every mapping is a dict, as the validator needs it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    return [_plain(item) for item in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
 
 
 def _validator(schema: dict[str, Any], label: str) -> jsonschema_rs.Validator:
@@ -111,7 +118,8 @@ def _ctx_parameter(signature: inspect.Signature, label: str) -> inspect.Paramete
 
 
 def _has_own_value(parameter: inspect.Parameter) -> bool:
-    return parameter.name != CTX and parameter.default not in (inspect.Parameter.empty, None)
+    default = parameter.default
+    return parameter.name != CTX and default is not inspect.Parameter.empty and default is not None
 
 
 def _accepts_arguments(parameters: list[inspect.Parameter]) -> bool:
