@@ -70,9 +70,15 @@ class PreHooks:
     def _rewritten(
         self, hook: Hooks, event: PreToolUse, call: Call, spec: ToolSpec, wanted: Mapping[str, object]
     ) -> Call:
-        """The call with a hook's arguments; denied if JSON cannot hold them, as it must not run with the old ones."""
+        """The call with a hook's arguments; denied if JSON cannot hold them, as it must not run with the old ones.
+
+        Raises:
+            MemoryError: There is too little memory to read them, which says nothing about them.
+        """
         plain = attempt(lambda: to_json(dict(wanted)))
         if isinstance(plain, Raised):
+            if isinstance(plain.error, MemoryError):
+                raise plain.error
             problem = f"arguments that JSON cannot hold: {clean_text(words_of(plain.error))}"
             self.caller.failed(hook, POINT, event, problem, so="denies the call")
             return replace(call, outcome=call.denied(DenialReason.PRE_HOOK, f"a hook gave {problem}"))

@@ -392,6 +392,17 @@ def test_rewrite_that_cannot_be_held_denies_the_call(caplog: pytest.LogCaptureFi
     assert caplog.text.count("and denies the call: ") == 3
 
 
+def test_rewrite_for_which_there_is_no_memory_denies_nothing() -> None:
+    """The visit is put off, and the hooks are asked again."""
+
+    class Large(UserDict[str, object]):
+        def __iter__(self) -> NoReturn:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        answered("A", A=Rewrite(Large()))
+
+
 def test_long_reason_of_a_denial_is_cut() -> None:
     """It is the application's text, and stays in the session's history: what no model can be sent would end that."""
     (reason,), _ = answered("A", A=Deny("x" * 5_000_000))
