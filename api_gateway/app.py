@@ -28,8 +28,7 @@ from api_gateway.limits.spending import Spending
 from api_gateway.logs import AcceptErrors, log_to_stderr
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.metrics.traffic import Traffic
-from api_gateway.middleware.access_log import log_access
-from api_gateway.middleware.answered import Answered
+from api_gateway.middleware.answered import Answered, log_access
 from api_gateway.middleware.guard import Guard
 from api_gateway.middleware.head import HeadAsGet
 from api_gateway.middleware.keys import Keys

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from sqlalchemy import URL, Connection, Row, Select, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -38,6 +39,10 @@ STATEMENT_S: Final = 30
 """How long a gateway's statement may take before Postgres ends it, in seconds, including waits for locks; the client
 may try again. A second later a connection without an answer counts as lost."""
 
+CHUNK: Final = 500
+"""The most rows of one statement; between statements the event loop serves other requests."""
+
+T = TypeVar("T")
 _to_json: Final = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -62,6 +67,11 @@ def create_engine(database_url: str) -> AsyncEngine:
     )
     connect_anew_after(engine.sync_engine, is_read_only)
     return engine
+
+
+def chunks_of(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """``items`` in pieces of at most ``size``, for a statement each."""
+    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def writer_of(engine: AsyncEngine) -> AsyncEngine:

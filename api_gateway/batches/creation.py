@@ -10,10 +10,10 @@ from sqlalchemy import Table, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api_gateway.batches.answers import Batch
-from api_gateway.batches.chunks import chunks_of
 from api_gateway.batches.requests import BatchItem, BatchParams, BatchRequest
 from api_gateway.batches.session_order import BatchPlace, taken_places
 from api_gateway.batches.status import BatchState, batch_of
+from api_gateway.database import chunks_of
 from api_gateway.limits.admission import check_queue
 from api_gateway.limits.spending import Allowance
 from api_gateway.turns.answers import Budget

@@ -8,8 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from api_gateway.problems import MOST_PROBLEMS, FieldProblem, invalid
-from api_gateway.requests.closed import ClosedBody
-from api_gateway.requests.fields import Metadata, Text
+from api_gateway.requests.fields import ClosedBody, Metadata, Text
 from api_gateway.requests.queries import ClosedQuery
 from api_gateway.requests.turns import TurnRequest
 from harness_worker.wire import Priority

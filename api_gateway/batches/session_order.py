@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from api_gateway.batches.chunks import chunks_of
+from api_gateway.database import chunks_of
 from harness_worker.sessions import FOLLOW, UNFINISHED_OF_SESSIONS, take_places
 
 

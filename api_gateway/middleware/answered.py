@@ -1,11 +1,17 @@
-"""How each request was answered, for the code that counts or logs it."""
+"""How each request was answered, for the code that counts it, and for the access log."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+
+_access_log = logging.getLogger("api_gateway.access")
 
 
 class Answered:
@@ -38,3 +44,11 @@ class Answered:
             await self._app(scope, receive, watched)
         finally:
             self._report(scope, status, perf_counter() - started)
+
+
+def log_access(scope: Scope, status: int, elapsed_s: float) -> None:
+    """Log method, path, status and time of a request; never a body, a query or a header."""
+    level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
+    elapsed_ms = round(elapsed_s * 1000, 1)
+    facts = {"method": scope["method"], "path": scope["path"], "status": status, "elapsed_ms": elapsed_ms}
+    _access_log.log(level, "request", extra=facts)

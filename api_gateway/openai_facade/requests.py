@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from api_gateway.requests.closed import ClosedBody
-from api_gateway.requests.fields import Count, Metadata, ShortText, Text
+from api_gateway.requests.fields import ClosedBody, Count, Metadata, ShortText, Text
 
 TEXT_PARTS: Final = ("text", "input_text", "output_text")
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from api_gateway.problems.codes import CODES, MEDIA_TYPE, NO_RETRY
 from api_gateway.problems.database import TAKES_NO_WRITES, UNREACHABLE, no_database, takes_no_writes
 from api_gateway.problems.documents import (
+    CODES,
+    MEDIA_TYPE,
+    MOST_PROBLEMS,
+    NO_RETRY,
     FieldProblem,
     OpenAIErrorDocument,
     Problem,
     ProblemDocument,
+    field_problems,
     invalid,
     invalid_at,
 )
 from api_gateway.problems.handlers import forbid_retry, install_problem_handlers
-from api_gateway.problems.validation import MOST_PROBLEMS, field_problems
 
 __all__ = [
     "CODES",

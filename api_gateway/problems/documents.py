@@ -4,12 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from api_gateway.problems.codes import CODES, MEDIA_TYPE, OPENAI_PATHS, OPENAI_TYPES
+MEDIA_TYPE: Final = "application/problem+json"
+CODES: Final[Mapping[str, int]] = {
+    "unauthorized": 401,
+    "budget_exhausted": 402,
+    "forbidden": 403,
+    "not_found": 404,
+    "unknown_agent": 404,
+    "method_not_allowed": 405,
+    "body_too_slow": 408,
+    "approval_required": 409,
+    "idempotency_in_flight": 409,
+    "session_busy": 409,
+    "turn_finished": 409,
+    "stale_input": 409,
+    "payload_too_large": 413,
+    "range_not_satisfiable": 416,
+    "invalid_request": 422,
+    "idempotency_mismatch": 422,
+    "rate_limited": 429,
+    "queue_full": 429,
+    "internal": 500,
+    "turn_failed": 502,
+    "not_ready": 503,
+    "turn_unfinished": 504,
+}
+"""Every code with its status (docs/reference/events.md)."""
+
+OPENAI_PATHS: Final = ("/v1/models", "/v1/responses", "/v1/chat/")
+OPENAI_TYPES: Final[Mapping[int, str]] = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
+"""OpenAI's types of the errors that refuse the client, not the request."""
+
+NO_RETRY: Final = {"x-should-retry": "false"}
+"""Keeps OpenAI's clients from repeating a failed request by themselves, which would run a second turn."""
+
+MOST_PROBLEMS: Final = 20
+"""How many problems of one request are reported: a batch may have thousands."""
+
+TOO_SHORT: Final = frozenset({"too_short", "string_too_short"})
+"""Pydantic's error types for a text or a list that is too short."""
 
 
 class FieldProblem(BaseModel):
@@ -107,3 +145,26 @@ def invalid(errors: Sequence[FieldProblem]) -> Problem:
 def invalid_at(loc: Sequence[str | int], msg: str) -> Problem:
     """422 ``invalid_request`` for a request with one thing wrong."""
     return invalid([FieldProblem(loc=list(loc), msg=msg)])
+
+
+def field_problems(errors: Sequence[Mapping[str, Any]], *prefix: str) -> list[FieldProblem]:
+    """The first of Pydantic's errors, as the API reports them; never with the values, which may be long or secret."""
+    shown = [
+        FieldProblem(loc=[*prefix, *(_printable(part) for part in error["loc"])], msg=_message(error))
+        for error in errors[:MOST_PROBLEMS]
+    ]
+    others = len(errors) - len(shown)
+    return [*shown, FieldProblem(loc=[*prefix], msg=f"and {others} more are wrong")] if others else shown
+
+
+def _printable(part: str | int) -> str | int:
+    return part if isinstance(part, int) else part[:200]
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] in TOO_SHORT and error["ctx"]["min_length"] == 1:
+        return "must not be empty"
+    if error["type"] == "too_long" and error["ctx"]["field_type"] == "Value":  # a text whose characters were checked
+        return "must have at most {max_length} characters, not {actual_length}".format_map(error["ctx"])
+    return "unknown field" if error["type"] == "extra_forbidden" else message

@@ -11,10 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from api_gateway.problems.codes import NO_RETRY
 from api_gateway.problems.database import UNREACHABLE, no_database
-from api_gateway.problems.documents import Problem, invalid
-from api_gateway.problems.validation import field_problems
+from api_gateway.problems.documents import NO_RETRY, Problem, field_problems, invalid
 
 MAY_BE_MADE: Final = "the turn may have been made: look for it with GET /v1/turns before you ask again"
 

@@ -6,8 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from api_gateway.requests.closed import ClosedBody
-from api_gateway.requests.fields import Amount, Count, Metadata, ShortText, StorableObject, Text
+from api_gateway.requests.fields import Amount, ClosedBody, Count, Metadata, ShortText, StorableObject, Text
 from api_gateway.requests.webhook_urls import MAX_URL_CHARS, webhook_url
 from harness_worker.wire import Priority
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_gateway.batches.chunks import chunks_of
 from api_gateway.batches.requests import BatchParams, BatchRequest, check_names
 from api_gateway.batches.session_order import placed
 from api_gateway.concurrency.background import Background
+from api_gateway.database import chunks_of
 from api_gateway.problems import MOST_PROBLEMS, Problem
 
 SESSIONS = st.lists(st.sampled_from("abcd"), max_size=12)

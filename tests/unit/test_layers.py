@@ -18,7 +18,7 @@ CONTRACT: Final = re.compile(r"^(.+) (KEPT|BROKEN)$", re.MULTILINE)
 
 WRONG_IMPORTS: Final = {
     "Worker layers point inward": ("harness_worker.core.text", "harness_worker.turn.coordinator"),
-    "Gateway layers point inward": ("api_gateway.problems.codes", "api_gateway.streams.sse"),
+    "Gateway layers point inward": ("api_gateway.problems.documents", "api_gateway.streams.sse"),
     "The core, the ports and the turn know no infrastructure": ("harness_worker.ports", "sqlalchemy"),
     "Adapters do not know each other": ("harness_worker.adapters.blobs.store", "harness_worker.adapters.clock"),
     "The gateway sees only what it shares with the worker": (

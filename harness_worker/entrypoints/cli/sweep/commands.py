@@ -20,12 +20,13 @@ from harness_worker.entrypoints.cli.sweep.runners import HttpRunner, InProcessRu
 from harness_worker.entrypoints.cli.sweep.stack import sweep_gateway, sweep_settings
 from harness_worker.entrypoints.cli.target import Target
 from harness_worker.entrypoints.plain import plain
-from harness_worker.entrypoints.view.sweep_progress import SweepProgress
+from harness_worker.entrypoints.view.counting import CountingProgress
 from harness_worker.errors import ConfigError
-from harness_worker.workloads.base import Half, Workload
+from harness_worker.workloads.base import Half, Workload, WorkloadTask
 from harness_worker.workloads.catalogue import WORKLOADS, require_workload
 from harness_worker.workloads.report import effect_lines, observation_lines, summary, table, write_lines
 from harness_worker.workloads.sweep import Sweep, SweepResult, TurnRunner
+from harness_worker.workloads.verdict import Verdict
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,6 +35,14 @@ app = typer.Typer(
     For your own cases, use `harness eval`.
     """,
 )
+
+
+class SweepProgress(CountingProgress):
+    """Counts verdicts, and reports each task that failed. A context manager."""
+
+    def found(self, task: WorkloadTask, verdict: Verdict) -> None:
+        """Count one more task."""
+        self.count(task.id, None if verdict.passed else verdict.why[0])
 
 
 class Via(StrEnum):
