@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,14 +49,6 @@ def told_of(client: RedisClient, turn_id: str) -> list[Any]:
     """All that the stream's entries contain about a turn."""
     entries = [dict(fields) for _, fields in client.command("XRANGE", EVENT_STREAM, "-", "+")]
     return [each for entry in entries if entry["turn"] == turn_id for each in json.loads(entry["told"])]
-
-
-@pytest.fixture
-def client(valkey_url: str) -> Iterator[RedisClient]:
-    """The Valkey of the session."""
-    client = RedisClient(valkey_url)
-    yield client
-    client.disconnect()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,14 +74,6 @@ def histories(uses: st.SearchStrategy[str]) -> st.SearchStrategy[list[Step]]:
         step("flush"),
     )
     return st.lists(steps, min_size=5, max_size=40).map(lambda rest: [Step("raise_fence", (1,)), *rest])
-
-
-@pytest.fixture(scope="module")
-def client(valkey_url: str) -> Iterator[RedisClient]:
-    """The Valkey of the session."""
-    client = RedisClient(valkey_url)
-    yield client
-    client.disconnect()
 
 
 def comparable(reply: Any) -> Any:  # noqa: ANN401 - whatever an operation replies

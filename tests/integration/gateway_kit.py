@@ -301,6 +301,14 @@ def own_db(valkey_url: str) -> str:
     return valkey_url.rpartition("/")[0] + "/7"
 
 
+def is_healthy(url: str) -> bool:
+    """Whether a gateway answers there."""
+    try:
+        return httpx2.get(f"{url}/healthz").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
 def shut_down(port: int) -> None:
     """Stop the Redis on that port."""
     client: Any = cast("Any", redis.Redis)(port=port)

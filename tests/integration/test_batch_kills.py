@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine, func, select
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, gateway_on, own_db, sync_url
+from tests.integration.gateway_kit import NOWHERE, gateway_on, is_healthy, own_db, sync_url
 from tests.integration.test_gateway_operations import gateway_process
 
 MANY = 4_000
@@ -53,7 +53,7 @@ class Place:
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         with gateway_process(port, self.database_url, self.redis_url, self.directory / str(port)) as process:
-            wait_until(lambda: _healthy(url), "the gateway to answer", 30)
+            wait_until(lambda: is_healthy(url), "the gateway to answer", 30)
             yield url, process
 
     def struck(self, share: float, took_s: float) -> tuple[int, ...]:
@@ -95,10 +95,3 @@ def test_gateway_killed_in_the_midst_of_a_post_leaves_all_or_nothing(place: Plac
     with place.gateway() as (url, _):
         assert {post(url, f"key-{share}").status_code for share in SHARES} == {202}
     assert place.numbers() == tuple((len(SHARES) + 1) * each for each in WHOLE)
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/healthz").status_code == 200
-    except httpx2.TransportError:
-        return False

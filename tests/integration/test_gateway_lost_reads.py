@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
@@ -15,16 +14,9 @@ from sqlalchemy.exc import OperationalError
 
 from api_gateway.app import create_app
 from harness_worker.wire import Approval
-from tests.integration.gateway_kit import Gateway, gateway_on, own_db
+from tests.integration.gateway_kit import Gateway
 
 ASKED = asdict(Approval(expires_at=4_000_000_000.0))
-
-
-@pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway whose database stays, to look at what was stored."""
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
-        yield running
 
 
 def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request: Any) -> httpx2.Response:

@@ -37,6 +37,7 @@ from tests.integration.gateway_kit import (
     NOWHERE,
     Gateway,
     gateway_on,
+    is_healthy,
     own_db,
     problem_of,
     serving,
@@ -561,7 +562,7 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_p
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with gateway_process(port, sqlite_url, own_db(valkey_url), tmp_path / "log") as process:
-        wait_until(lambda: _healthy(url), "the gateway to answer", 60)
+        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
         with ThreadPoolExecutor(2) as pool, httpx2.Client() as idle:
             assert idle.get(f"{url}/healthz").headers.get("connection") is None
             body = {"agent": "support", "input": "x"}
@@ -597,13 +598,6 @@ def gateway_process(port: int, database_url: str, redis_url: str, log: Path) -> 
             process.wait()
 
 
-def _healthy(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/healthz").status_code == 200
-    except httpx2.TransportError:
-        return False
-
-
 def _first_turn(url: str) -> str:
     turns = httpx2.get(f"{url}/v1/turns").json()["data"]
     return turns[0]["id"] if turns else ""
@@ -625,7 +619,7 @@ def test_gateway_says_which_free_port_it_picked(sqlite_url: str, tmp_path: Path)
     with gateway_process(0, sqlite_url, NOWHERE, log):
         listens = re.compile(r'"event": "listens on 127.0.0.1 port (\d+)"')
         said = wait_until(lambda: listens.search(log.read_text()), "it to say where it listens", 60)
-        wait_until(lambda: _healthy(f"http://127.0.0.1:{said[1]}"), "the gateway to answer there", 60)
+        wait_until(lambda: is_healthy(f"http://127.0.0.1:{said[1]}"), "the gateway to answer there", 60)
 
 
 def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
@@ -636,7 +630,7 @@ def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, valkey_u
     url = f"http://127.0.0.1:{port}"
     log = tmp_path / "log"
     with gateway_process(port, sqlite_url, own_db(valkey_url), log):
-        wait_until(lambda: _healthy(url), "the gateway to answer", 60)
+        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
         headers = {"Authorization": "Bearer my-key"}
         httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
         httpx2.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
@@ -659,7 +653,7 @@ def test_each_line_of_the_log_has_its_time_and_level(sqlite_url: str, tmp_path: 
     port = free_port()
     log = tmp_path / "log"
     with gateway_process(port, sqlite_url, NOWHERE, log):
-        wait_until(lambda: _healthy(f"http://127.0.0.1:{port}"), "the gateway to answer", 60)
+        wait_until(lambda: is_healthy(f"http://127.0.0.1:{port}"), "the gateway to answer", 60)
         assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
         wait_until(lambda: "not ready" in log.read_text(), "the warning")
     lines = [json.loads(line) for line in log.read_text().splitlines()]

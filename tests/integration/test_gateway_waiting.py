@@ -28,7 +28,7 @@ from harness_worker.schema import idempotency_keys, turns
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import Approval
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, is_healthy, own_db, problem_of
 from tests.relay import Relay
 from tests.stacks import HARNESS
 
@@ -248,7 +248,7 @@ def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
         running_server(
             [*HARNESS, "gateway", "--port", str(port)],
             log=tmp_path / "gateway.log",
-            is_ready=lambda: _is_healthy(doomed),
+            is_ready=lambda: is_healthy(doomed),
             stop=signal.SIGTERM,
         ) as process,
     ):
@@ -276,13 +276,6 @@ def test_key_whose_first_answer_never_came_keeps_the_status_that_a_repeat_was_to
     gateway.worker.finish(turn_id)
     again = gateway.post(key="k")
     assert (again.status_code, again.json()["status"]) == (202, "completed")
-
-
-def _is_healthy(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/healthz").status_code == 200
-    except httpx2.TransportError:
-        return False
 
 
 def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:

@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import socket
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
 
@@ -39,14 +39,6 @@ OPERATIONS: dict[str, Callable[[Gate], object]] = {
     "beat": lambda gate: gate.beat([a_run("t")]),
     "lose": lambda gate: gate.lose(a_run("t")),
 }
-
-
-@pytest.fixture
-def client(valkey_url: str) -> Iterator[RedisClient]:
-    """A client of the session's Valkey."""
-    client = RedisClient(valkey_url)
-    yield client
-    client.disconnect()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,14 +13,6 @@ from tests.contract.gate_kit import READ, a_pass, a_run, admit, opened, state
 
 HOUR_MS = 3_600_000
 SLACK_MS = 60_000
-
-
-@pytest.fixture
-def client(valkey_url: str) -> Iterator[RedisClient]:
-    """A client of the session's Valkey."""
-    client = RedisClient(valkey_url)
-    yield client
-    client.disconnect()
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.run_context import RunContext
@@ -29,16 +28,6 @@ SAMPLE = 5
 def domain(request: pytest.FixtureRequest) -> Domain:
     """One tau2 domain."""
     return load_domain(request.param)
-
-
-@pytest.fixture
-def state(database_url: str) -> Iterator[WorkloadState]:
-    """Database tables of the workload's own."""
-    engine = make_engine(database_url)
-    state = WorkloadState(engine)
-    state.create()
-    yield state
-    engine.dispose()
 
 
 def _workload(domain: Domain, state: WorkloadState) -> Tau2Workload:

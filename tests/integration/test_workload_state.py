@@ -1,23 +1,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.workloads.base import Observation, RecordedEffect
 from harness_worker.workloads.state import Overlay, WorkloadState, WriteCall, Written
-
-
-@pytest.fixture
-def state(database_url: str) -> Iterator[WorkloadState]:
-    """A workload's tables, on SQLite and on Postgres."""
-    engine = make_engine(database_url)
-    state = WorkloadState(engine)
-    state.create()
-    yield state
-    engine.dispose()
 
 
 def _call(key: str, turn_id: str = "turn") -> WriteCall:
