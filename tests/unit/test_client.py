@@ -111,6 +111,16 @@ def test_client_shows_no_password_of_the_address() -> None:
     assert "s3cret" not in f"{away.value} {refused.value}"
 
 
+def test_client_names_an_error_that_has_no_words() -> None:
+    """The message of a connection that broke says at least of which kind the error was."""
+
+    def fail(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadError("")
+
+    with pytest.raises(StackUnreachable, match=r"nothing answers at http://gateway \(ReadError\)"):
+        GatewayClient("http://gateway", transport=httpx2.MockTransport(fail)).turns()
+
+
 @pytest.mark.parametrize(
     "url",
     ["gateway", "http://", "http://[::1", "http://u:hid/den@h", "http://h\nx", "http://..", "http://127.0.0.1:99999"],

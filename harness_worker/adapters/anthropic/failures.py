@@ -46,7 +46,7 @@ def told_by_connection(error: Exception) -> HarnessError:
     if isinstance(cause, httpx2.LocalProtocolError):
         told = "the model's provider cannot be asked: ANTHROPIC_API_KEY holds characters that no header may hold"
         return ModelError(told)
-    return TransientError(f"the connection to the model's provider failed: {cause or type(cause).__name__}")
+    return TransientError(f"the connection to the model's provider failed: {str(cause) or type(cause).__name__}")
 
 
 def _may_pass(error: APIStatusError) -> bool:

@@ -48,7 +48,7 @@ def _is_ready(client: GatewayClient) -> bool:
         return client.ready()
     except StackUnreachable as away:
         why = away.__cause__
-        raise TransientError(f"nothing answers at {masked(client.base_url)} ({why or type(why).__name__})") from away
+        raise TransientError(f"nothing answers at {masked(client.base_url)} ({str(why) or type(why).__name__})") from away
 
 
 def _check_key(client: GatewayClient) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
 def how_to_start(url: str, broken: Exception) -> str:
     """The message for a user whose gateway does not answer."""
     return (
-        f"nothing answers at {masked(url)} ({broken or type(broken).__name__}). Start a stack with\n"
+        f"nothing answers at {masked(url)} ({str(broken) or type(broken).__name__}). Start a stack with\n"
         "  harness up --app package.module:registry\n"
         "or give the address of a running one with --url or HARNESS_GATEWAY_URL."
     )
