@@ -47,8 +47,8 @@ def _is_ready(client: GatewayClient) -> bool:
     try:
         return client.ready()
     except StackUnreachable as away:
-        why = away.__cause__
-        raise TransientError(f"nothing answers at {masked(client.base_url)} ({str(why) or type(why).__name__})") from away
+        why = str(away.__cause__) or type(away.__cause__).__name__
+        raise TransientError(f"nothing answers at {masked(client.base_url)} ({why})") from away
 
 
 def _check_key(client: GatewayClient) -> Iterator[Finding]:
