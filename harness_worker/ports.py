@@ -505,7 +505,10 @@ class TextIndex(Protocol):
     """Searchable texts; never changes, so that threads may share it."""
 
     def search(self, query: str, limit: int) -> tuple[Match, ...]:
-        """At most ``limit`` texts that fit the query at all, best first; equals in the order they were given in."""
+        """At most ``limit`` texts that fit the query at all, best first; equals in the order they were given in.
+
+        Of a very long query, only the beginning and the end are searched for.
+        """
         ...
 
 

@@ -52,6 +52,13 @@ def test_search_for_nothing_known_finds_nothing(retriever: Retriever, query: str
     assert retriever.index(TEXTS).search(query, 3) == ()
 
 
+def test_search_reads_only_both_ends_of_a_long_query() -> None:
+    """What is asked stands before or after what a user pastes, and all of a megabyte would take seconds."""
+    index, pasted = make_retriever().index(TEXTS), "lorem " * 100_000
+    assert [match.position for match in index.search(f"weather {pasted} city {pasted} refund", 3)] == [1, 2]
+    assert index.search(f"{pasted} weather {pasted}", 3) == ()
+
+
 class Words(str):  # weakly referable, which a plain string is not
     """What a user says."""
 

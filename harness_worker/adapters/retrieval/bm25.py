@@ -7,7 +7,7 @@ from typing import Any
 
 import bm25s  # pyright: ignore[reportMissingTypeStubs] - bm25s has no types
 
-from harness_worker.adapters.retrieval.terms import terms
+from harness_worker.adapters.retrieval.terms import searched, terms
 from harness_worker.ports import Match
 
 
@@ -34,7 +34,7 @@ class Bm25Index:
 
     def search(self, query: str, limit: int) -> tuple[Match, ...]:
         """The texts that share a term with the query, best first; equally good ones in their order."""
-        wanted = terms(query)
+        wanted = terms(searched(query))
         if self._scorer is None or not wanted:
             return ()
         scores = enumerate(self._scorer.get_scores(wanted).tolist())

