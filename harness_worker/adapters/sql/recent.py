@@ -11,7 +11,6 @@ from typing import Final
 
 from harness_worker.adapters.sql.optimistic import Read
 from harness_worker.clock import monotonic
-from harness_worker.core.afterwards import needs_beats
 
 FRESH_S: Final = 1.0
 KEPT: Final = 100
@@ -50,7 +49,7 @@ class Recent:
         self._left[seen.read.snapshot.turn.id] = seen
 
     def take(self, turn_id: str) -> Seen | None:
-        """The turn as a commit left it, brought up to the present, and forget it; ``None`` if that is too doubtful.
+        """The turn as a commit left it, brought up to the present, and forget it; ``None`` if that is too old.
 
         This process's clock continues the database's time. The result lags by as long as the database's answer took,
         so it is never ahead of the times of later commits.
@@ -59,6 +58,4 @@ class Recent:
         if seen is None or now - seen.asked > FRESH_S:
             return None
         snapshot = replace(seen.read.snapshot, now=seen.read.snapshot.now + now - seen.at)
-        if needs_beats(snapshot):
-            return None
         return Seen(read=replace(seen.read, snapshot=snapshot), at=now, asked=seen.asked)
