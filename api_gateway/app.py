@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -34,7 +33,7 @@ from api_gateway.middleware.head import HeadAsGet
 from api_gateway.middleware.keys import Keys
 from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
-from api_gateway.requests.body_places import BodyPlaces
+from api_gateway.requests.places import BodyPlaces, scan_places
 from api_gateway.routes import (
     agents,
     artifacts,
@@ -121,7 +120,7 @@ def _wire(settings: Settings) -> Shared:
         rates=TurnRates(settings.redis_url, settings.tenant_rate),
         spending=Spending(engine, settings.tenant_dollars),
         body_places=BodyPlaces(),
-        walking=defaultdict(asyncio.Lock),
+        scans=scan_places(),
         publisher=publisher,
         missing=SingleFlight(partial(health.look_for_missing, engine, publisher)),
         background=Background(),
@@ -141,8 +140,8 @@ def _services_for(shared: Shared, tenant: str, may_go_on: MayGoOn, traceparent: 
         tenant=tenant,
         may_go_on=may_go_on,
         shared=shared,
-        turns=Turns(engine, tenant, shared.walking[tenant]),
-        usage=UsageReader(engine, tenant, shared.walking[tenant]),
+        turns=Turns(engine, tenant, shared.scans),
+        usage=UsageReader(engine, tenant, shared.scans),
         artifacts=Artifacts(engine, tenant, shared.files),
         sessions=Sessions(engine, tenant),
         agents=Agents(engine),

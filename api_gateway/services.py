@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,7 +19,7 @@ from api_gateway.limits.spending import Spending
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.metrics.traffic import Traffic
 from api_gateway.publisher import Publisher
-from api_gateway.requests.body_places import BodyPlaces
+from api_gateway.requests.places import BodyPlaces, TenantPlaces
 from api_gateway.sessions import Sessions
 from api_gateway.streams.event_stream import EventStream, MayGoOn, Position
 from api_gateway.streams.live import LiveEvents
@@ -44,7 +42,7 @@ class Shared:
     rates: TurnRates
     spending: Spending
     body_places: BodyPlaces
-    walking: defaultdict[str, asyncio.Lock]
+    scans: TenantPlaces
     publisher: Publisher
     missing: SingleFlight[Mapping[str, str]]
     background: Background

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from api_gateway.problems import Problem, field_problems, invalid, invalid_at
-from api_gateway.requests.body_places import BodyPlaces
 from api_gateway.requests.json_object import digest, parse_object
+from api_gateway.requests.places import BodyPlaces
 
 LONG: Final = 100_000
 """Bodies of this many bytes or more need a place, and are parsed in a thread so that the event loop is not blocked."""

@@ -29,7 +29,7 @@ def is_selective(query: Narrowing) -> bool:
     return _is_open(query) or any((query.session_id, query.batch_id, query.parent_id))
 
 
-def may_walk(query: Narrowing) -> bool:
+def may_scan(query: Narrowing) -> bool:
     """Whether all of a tenant's turns may have to be read to find those that the query selects."""
     return not is_selective(query) and any((query.agent, query.metadata))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Final
@@ -12,11 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import writer_of
 from api_gateway.listing import AS_LISTED, Order, newest_first, next_of, octets, within_bytes
+from api_gateway.requests.places import TenantPlaces, scan_places
 from api_gateway.requests.queries import EventsQuery, TurnsQuery
 from api_gateway.turns.answers import EventPage, Message, Score, ScoreList, Turn, TurnPage, TurnWithParts
 from api_gateway.turns.calls import WAITING_BYTES, approvals_below, pending_approvals, within_bytes_below
 from api_gateway.turns.heads import Head, heads_where
-from api_gateway.turns.narrowing import is_selective, may_walk, narrowed
+from api_gateway.turns.narrowing import is_selective, may_scan, narrowed
 from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, event_of, message_of, score_of, summary_of, turn_of
 from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
@@ -40,12 +40,12 @@ class Turns:
     Args:
         engine: The database.
         tenant: Whose turns.
-        walking: Held while all of the tenant's turns may be read: one reader at a time leaves connections to others.
+        scans: The places for queries that may have to read all of the tenant's turns.
     """
 
-    def __init__(self, engine: AsyncEngine, tenant: str, walking: asyncio.Lock | None = None) -> None:
+    def __init__(self, engine: AsyncEngine, tenant: str, scans: TenantPlaces | None = None) -> None:
         self._engine = engine
-        self._walking = walking or asyncio.Lock()
+        self._scans = scans or scan_places()
         self._writer = writer_of(engine)
         self._tenant = tenant
 
@@ -75,11 +75,15 @@ class Turns:
             return None if is_there is None else ScoreList(data=await _scores(connection, turn_id))
 
     async def page(self, query: TurnsQuery) -> TurnPage:
-        """One page, newest first; it has fewer turns than asked for if they are long."""
+        """One page, newest first; it has fewer turns than asked for if they are long.
+
+        Raises:
+            Problem: 503 ``not_ready``: others that read all turns of the tenant take too long.
+        """
         rows = select(*TURN_COLUMNS).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
         page = newest_first(rows, turns, query.cursor, is_selective=is_selective(query)).limit(query.limit + 1)
-        walking = self._walking if may_walk(query) else nullcontext()
-        async with walking, self._engine.connect() as connection:
+        place = self._scans.held(self._tenant) if may_scan(query) else nullcontext()
+        async with place, self._engine.connect() as connection:
             found = (await connection.execute(within_bytes(page, turns, TEXT_BYTES + WAITING_BYTES, AS_LISTED))).all()
             shown = await within_bytes_below(connection, found[: query.limit])
             asked = await pending_approvals(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.database import AnyRow, AnySelect
 from api_gateway.requests.fields import METADATA_PREFIX
+from api_gateway.requests.places import TenantPlaces
 from api_gateway.turns.answers import Usage
 from api_gateway.turns.narrowing import POSTGRES, metadata_text, narrowed
 from api_gateway.turns.rows import usage_of
@@ -47,13 +47,13 @@ class UsageReader:
     Args:
         engine: The database.
         tenant: Whose turns.
-        adding_up: Held while many of the tenant's turns are added up: one report at a time, to spare connections.
+        scans: The places for queries that may have to read all of the tenant's turns.
     """
 
-    def __init__(self, engine: AsyncEngine, tenant: str, adding_up: asyncio.Lock) -> None:
+    def __init__(self, engine: AsyncEngine, tenant: str, scans: TenantPlaces) -> None:
         self._engine = engine
         self._tenant = tenant
-        self._adding_up = adding_up
+        self._scans = scans
 
     async def turn(self, turn_id: str) -> TurnUsage | None:
         """What one turn has used so far; ``None`` if there is no such turn."""
@@ -73,9 +73,10 @@ class UsageReader:
         """The sums over all turns that were made in the period asked for.
 
         Raises:
-            Problem: 422 ``invalid_request``: the period lies in the future, or is too long.
+            Problem: 422 ``invalid_request``: the period lies in the future, or is too long; 503 ``not_ready``: others
+                that read all turns of the tenant take too long.
         """
-        async with self._adding_up, self._engine.connect() as connection:
+        async with self._scans.held(self._tenant), self._engine.connect() as connection:
             begin, end = query.span((await connection.execute(select(db_now()))).scalar_one())
             rows = (await connection.execute(self._sums(query, begin, end))).all()
         total = _sums_of(rows[0], "all_") if rows else {}

@@ -11,8 +11,13 @@ from typing import Any, Final
 import pytest
 
 from api_gateway.database import create_engine
+from api_gateway.problems import Problem
+from api_gateway.requests.places import scan_places
+from api_gateway.requests.queries import TurnsQuery
+from api_gateway.turns.store import Turns
 from api_gateway.usage.answers import TurnUsage
 from api_gateway.usage.reader import UsageReader
+from api_gateway.usage.requests import UsageQuery
 from harness_worker.wire import TENANT, rfc3339
 from tests.integration.gateway_kit import Gateway, problem_of
 from tests.stacks import ROOT
@@ -100,7 +105,7 @@ def test_texts_of_a_turn_are_not_read_for_its_usage(gateway: Gateway) -> None:
 
     async def read() -> TurnUsage | None:
         engine = create_engine(gateway.settings.database_url)
-        found = await UsageReader(engine, TENANT, asyncio.Lock()).turn(turn_id)
+        found = await UsageReader(engine, TENANT, scan_places()).turn(turn_id)
         await engine.dispose()
         return found
 
@@ -111,6 +116,28 @@ def test_texts_of_a_turn_are_not_read_for_its_usage(gateway: Gateway) -> None:
     assert found is not None
     assert len(found.model_calls) == 4
     assert peak_bytes < len(long)
+
+
+def test_queries_that_read_all_turns_wait_for_each_other_and_then_give_up(gateway: Gateway) -> None:
+    """Lists and reports of a tenant take one connection together, and none of them waits for ever behind the others."""
+
+    async def ask() -> list[str]:
+        engine = create_engine(gateway.settings.database_url)
+        scans = scan_places(patience_s=0.01)
+        query, usage = TurnsQuery(agent="a"), UsageQuery()
+        refused: list[str] = []
+        async with scans.held(TENANT):
+            for work in (Turns(engine, TENANT, scans).page(query), UsageReader(engine, TENANT, scans).report(usage)):
+                with pytest.raises(Problem) as refusal:
+                    await work
+                refused.append(refusal.value.code)
+            await Turns(engine, TENANT, scans).page(TurnsQuery(session_id="s", agent="a"))
+            await UsageReader(engine, "another", scans).report(usage)
+        await Turns(engine, TENANT, scans).page(query)
+        await engine.dispose()
+        return refused
+
+    assert asyncio.run(ask()) == ["not_ready", "not_ready"]
 
 
 def test_turn_of_an_older_version_is_told_without_its_model(gateway: Gateway) -> None:

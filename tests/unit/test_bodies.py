@@ -16,8 +16,8 @@ from starlette.requests import Request
 from api_gateway.batches.requests import MOST_REQUESTS, BatchRequest
 from api_gateway.problems import Problem
 from api_gateway.requests.body import LONG, parsed_body
-from api_gateway.requests.body_places import READ_AT_ONCE, BodyPlaces
 from api_gateway.requests.json_object import MOST_VALUES, may_have_more_values
+from api_gateway.requests.places import READ_AT_ONCE, BodyPlaces
 from api_gateway.requests.turns import TurnRequest
 from api_gateway.routes.dependencies import body_of
 from harness_worker.wire import MAX_METADATA_PAIRS
