@@ -11,7 +11,7 @@ from api_gateway.problems import Problem
 from api_gateway.requests.fields import LONGEST_ID
 from api_gateway.services import Services
 from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
-from api_gateway.use_cases.posting import admit
+from api_gateway.use_cases.posting import admit, check_webhook
 
 
 async def post_batch(request: BatchRequest, claim: IdempotencyClaim | None, services: Services) -> Batch:
@@ -20,6 +20,8 @@ async def post_batch(request: BatchRequest, claim: IdempotencyClaim | None, serv
     Raises:
         Problem: 422 ``invalid_request``, 429 ``rate_limited``, and what ``BatchCreator.create`` raises.
     """
+    for place, item in enumerate(request.requests):
+        check_webhook(item.params.webhook, services, ["body", "requests", place, "params", "webhook"])
     check_names(request)
     allowance = await admit(len(request.requests), services)
     created = await services.batch_creator.create(request, claim, allowance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.concurrency.patience import answered_within
 from api_gateway.limits.spending import Allowance
+from api_gateway.problems import invalid_at
 from api_gateway.requests.turns import TurnRequest
+from api_gateway.requests.webhook_urls import is_closed_literal
 from api_gateway.services import Services
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.creation import Created
@@ -35,7 +37,11 @@ async def post_turn(
 
     Returns:
         The turn and the status code of the answer.
+
+    Raises:
+        Problem: 422 ``invalid_request`` (its webhook could never be delivered), and what ``make_turn`` raises.
     """
+    check_webhook((wanted.request if isinstance(wanted, Fork) else wanted).webhook, services)
     if claim is not None:
         claim = replace(claim, answers_later=waiter.wait_s > 0)
     created = await make_turn(wanted, claim, services)
@@ -75,6 +81,24 @@ async def make_turn(
     """
     allowance = await admit(1, services)
     return await services.creator.create(wanted, claim, follows=follows, allowance=allowance, on_commit=on_commit)
+
+
+def check_webhook(url: str | None, services: Services, loc: Sequence[str | int] = ("body", "webhook")) -> None:
+    """Refuse a webhook that could never be delivered; ``loc`` is its place in the request.
+
+    Raises:
+        Problem: 422 ``invalid_request``; it says what to do.
+    """
+    if url is None:
+        return
+    settings = services.shared.settings
+    if settings.webhook_secret is None:
+        raise invalid_at(
+            loc,
+            "this gateway delivers no webhooks: its operator must set HARNESS_WEBHOOK_SECRET; leave it out until then",
+        )
+    if not settings.webhook_private and is_closed_literal(url):
+        raise invalid_at(loc, "its host's address is not a public one; give one that is")
 
 
 async def admit(number: int, services: Services) -> Allowance:
