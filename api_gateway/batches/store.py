@@ -85,8 +85,8 @@ class Batches:
 
         Queued turns keep their due time: thousands due at once would starve all others.
         """
-        # Locked in a fixed order, so that two requests that do this do not wait for each other.
-        open_ones = select(turns.c.id).where(*self._of(batch_id), _OPEN).order_by(turns.c.id)
+        # Locked in the order of all who lock several turns (harness_worker/sessions.py), so that there is no deadlock.
+        open_ones = select(turns.c.id).where(*self._of(batch_id), _OPEN).order_by(turns.c.session_id, turns.c.number)
         at_once = case((turns.c.status == TurnStatus.QUEUED, turns.c.wake_at), else_=db_now())
         change = (
             update(turns)

@@ -232,6 +232,20 @@ def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, 
     assert sorted(map(tuple, given)) == sorted((name["session_id"], n) for name in names for n in (1, 2, 3))
 
 
+def test_batch_is_cancelled_while_its_sessions_get_further_turns(postgres_url: str, valkey_url: str) -> None:
+    """Both lock the same turns; whatever order the first batch named the sessions in, there is no deadlock."""
+    names = [{"session_id": f"s{number}"} for number in range(5)]
+    middle = select(turns).where(turns.c.session_id == "s2").with_for_update(key_share=True)
+    with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway, ThreadPoolExecutor(2) as threads:
+        batch, _ = gateway.posted_batch(*names[::-1])
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(middle)
+            cancel = threads.submit(gateway.http.post, f"/v1/batches/{batch['id']}/cancel")
+            post = threads.submit(gateway.post_batch, *names)
+            wait_until(lambda: _waiting(gateway) == 2, "both to wait")
+        assert [each.result().status_code for each in (cancel, post)] == [202] * 2
+
+
 def _waiting(gateway: Gateway) -> int:
     """How many connections to the database wait for a lock."""
     locked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
