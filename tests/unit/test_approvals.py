@@ -1,4 +1,4 @@
-"""Who is asked, and what becomes of the answer or of its absence: rules over snapshots."""
+"""Which calls a person is asked about, and what follows from the answer or its absence: rules over snapshots."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AGREED = replace(ASKED, decision="approve", is_resolved=True)
 
 
 def asked(call: Call, **said: Any) -> Call:  # noqa: ANN401 - any field's value
-    """The call with a person asked about it, who may have said something."""
+    """The call after a person was asked about it, with the answer if there is one."""
     return replace(call, approval=replace(ASKED, **said))
 
 
@@ -54,7 +54,7 @@ def parked(*calls: Call, **changes: Any) -> Any:  # noqa: ANN401 - any field's v
 
 
 def test_ask_asks_once_about_every_call_that_needs_it() -> None:
-    """Calls that need nobody, that were asked about, or that will not run are left alone."""
+    """Nobody is asked about calls that need no approval, were asked about before, or will not run."""
     fresh, denied = a_write(approval=UNASKED), a_write(1, approval=UNASKED, outcome=_denial())
     changed = ask([fresh, denied, asked(a_write(2)), a_call(3)], now=NOW, approval_s=5.0)
     assert [(call.position, call.approval) for call in changed.calls] == [(0, Approval(expires_at=NOW + 5.0))]
@@ -73,14 +73,14 @@ def _denial() -> ToolDenied:
 
 
 def _sent(*calls: Call) -> list[int]:
-    """The positions of the calls that go out next; none ends denied now, and no hook is asked."""
+    """The positions of the calls that are sent next; no call ends denied now, and no hook is asked."""
     segment = next_segment(a_held_turn(), calls, now=NOW)
     assert (segment.denied, segment.asked) == ((), ())
     return [call.position for call in segment.sent]
 
 
 def test_next_segment_stops_before_what_waits_for_a_person() -> None:
-    """Program order holds: what comes before is sent, what comes behind waits too."""
+    """In program order, calls before a waiting one are sent, and those after it wait, too."""
     first, second, third = a_write(), a_write(1, approval=UNASKED), a_write(2)
     assert _sent(first, second, third) == [0]
     assert _sent(second, third) == []
@@ -89,12 +89,12 @@ def test_next_segment_stops_before_what_waits_for_a_person() -> None:
 
 
 def test_next_segment_holds_a_whole_wave_of_reads() -> None:
-    """Reads that run together wait together, those denied among them included."""
+    """Reads that would run together wait together, including those of them that are denied."""
     assert _sent(a_call(), a_call(1, approval=UNASKED), a_call(2, outcome=_denial())) == []
 
 
 def test_hooks_are_asked_before_a_person() -> None:
-    """A person agrees to what would run: all undecided calls at once, whatever their waves."""
+    """A person agrees to what would run, so hooks are first asked about all undecided calls of all waves."""
     turn = a_held_turn(step=1)
     calls = (a_write(hooked=True, approval=UNASKED), a_write(1, hooked=True), a_write(2, hooked=True, approval=UNASKED))
     decision = go_on(snapshot(turn, *calls), a_visit(turn), turn, calls)
@@ -103,7 +103,10 @@ def test_hooks_are_asked_before_a_person() -> None:
 
 
 def test_go_on_parks_before_a_call_that_needs_approval() -> None:
-    """Nobody holds the turn; its time to look is the expiry; everybody is asked at once, and told once."""
+    """Nobody holds a parked turn, and it is due for a look when its first question expires.
+
+    All questions are asked at once, and each is reported once.
+    """
     turn = a_held_turn()
     calls = (a_write(approval=UNASKED), a_call(1, wave=1), a_write(2, approval=UNASKED))
     decision = go_on(snapshot(turn, *calls), a_visit(turn), turn, calls)
@@ -117,7 +120,7 @@ def test_go_on_parks_before_a_call_that_needs_approval() -> None:
 
 
 def test_park_that_met_a_nudge_is_looked_at_again() -> None:
-    """An answer that came while the turn was held is not slept on."""
+    """An answer that came while the turn was held makes it due at once."""
     turn = a_held_turn(wakes=1)
     visit = a_visit(replace(turn, wakes=0))
     result = park(visit, turn, [a_write(approval=UNASKED)], now=NOW, approval_s=5.0)
@@ -126,7 +129,7 @@ def test_park_that_met_a_nudge_is_looked_at_again() -> None:
 
 
 def test_park_with_an_answer_it_could_not_act_on_does_not_wait() -> None:
-    """Arguments that nobody has checked yet: the turn is let go of, and looked at again."""
+    """If an answer brings arguments that nobody has checked yet, the turn is looked at again."""
     turn = a_held_turn()
     call = asked(a_write(), decision="approve", arguments={"n": 1})
     result = park(a_visit(turn), turn, [call], now=NOW, approval_s=5.0)
@@ -143,7 +146,7 @@ def test_park_with_an_answer_it_could_not_act_on_does_not_wait() -> None:
     ],
 )
 def test_resolve_denies_with_the_reason(said: dict[str, Any], content: str, told: str) -> None:
-    """The model reads why, and those who watch are told."""
+    """The model reads the person's reason, and an event reports it."""
     changed = resolve([asked(a_write(), **said)], {}, now=NOW)
     (call,) = changed.calls
     assert call.outcome is not None
@@ -153,7 +156,7 @@ def test_resolve_denies_with_the_reason(said: dict[str, Any], content: str, told
 
 
 def test_resolve_denies_what_nobody_answered_in_time() -> None:
-    """At its expiry, not before, an open question counts as denied."""
+    """A question that nobody answered counts as denied from its expiry on, and not before."""
     call = asked(a_write())
     assert resolve([call], {}, now=EXPIRY - 0.001).calls == ()
     changed = resolve([call], {}, now=EXPIRY)
@@ -163,12 +166,12 @@ def test_resolve_denies_what_nobody_answered_in_time() -> None:
 
 
 def test_resolve_leaves_a_question_nobody_was_asked() -> None:
-    """A call behind another that waits is not denied before anybody saw it."""
+    """A call behind one that waits is not denied before anybody was asked about it."""
     assert resolve([a_write(approval=UNASKED), a_write(1)], {}, now=EXPIRY * 2).calls == ()
 
 
 def test_resolve_lets_an_approved_call_run_as_it_is() -> None:
-    """Approval changes nothing of the call, and is told with its reason."""
+    """An approval changes nothing about the call, and is reported with its reason."""
     call = asked(a_write(), decision="approve", reason="fine")
     changed = resolve([call], {}, now=EXPIRY * 2)
     assert changed.calls == (replace(call, approval=replace(call.approval or ASKED, is_resolved=True)),)
@@ -177,7 +180,7 @@ def test_resolve_lets_an_approved_call_run_as_it_is() -> None:
 
 
 def test_resolve_runs_with_the_persons_arguments() -> None:
-    """Checked arguments take the place of the model's; unchecked ones are left to the next look."""
+    """Checked arguments replace the model's; unchecked ones are left to the next visit."""
     call = asked(a_write(), decision="approve", arguments={"n": "1"})
     assert edited([call]) == (call,)
     assert resolve([call], {}, now=NOW).calls == ()
@@ -187,7 +190,7 @@ def test_resolve_runs_with_the_persons_arguments() -> None:
 
 
 def test_resolve_denies_arguments_that_the_tool_refuses() -> None:
-    """They passed the published schema, and the tool knows better."""
+    """Arguments may fit the published schema and still be refused by the tool itself."""
     call = asked(a_write(), decision="approve", arguments={"n": 1})
     refused = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.VALIDATION, details="n")
     assert resolve([call], {"0.0": refused}, now=NOW).calls[0].outcome == refused
@@ -198,7 +201,7 @@ def _answer(state: Any, call_id: str = "0.0", reason: str | None = None) -> Deci
 
 
 def test_answer_is_written_and_wakes_the_turn() -> None:
-    """What was said stands in the call's row; somebody looks at once; the turn shows as waiting no more."""
+    """The call's row has the answer, the turn is due at once, and its status no longer says that it waits."""
     decision = _answer(parked(asked(a_write())), reason="ok")
     assert decision.result
     assert decision.calls[0].approval == replace(ASKED, decision="approve", reason="ok")
@@ -207,7 +210,7 @@ def test_answer_is_written_and_wakes_the_turn() -> None:
 
 
 def test_answer_to_one_of_two_leaves_the_turn_waiting() -> None:
-    """The status tells that something is still asked."""
+    """The turn's status says that it waits as long as any question is open."""
     decision = _answer(parked(asked(a_write()), asked(a_write(1))))
     assert decision.turn is not None
     assert decision.turn.status is TurnStatus.REQUIRES_ACTION
@@ -226,18 +229,18 @@ def test_answer_to_one_of_two_leaves_the_turn_waiting() -> None:
     ],
 )
 def test_answer_nobody_waits_for_changes_nothing(call: Call) -> None:
-    """Not asked, answered already, sent, ended or expired: stale."""
+    """An answer is stale if the call was not asked about, or was answered, sent, ended or has expired."""
     assert _answer(parked(call)) == Decision(result=False)
     assert _answer(parked(asked(a_write())), "9.9") == Decision(result=False)
 
 
 def test_answer_to_a_finished_turn_changes_nothing() -> None:
-    """Its end has settled everything."""
+    """The turn's end has settled every call."""
     assert _answer(parked(asked(a_write()), status=TurnStatus.CANCELLED)) == Decision(result=False)
 
 
 def test_look_at_a_parked_turn_changes_nothing() -> None:
-    """A stray wake-up neither claims the turn nor tells anybody; a time to look that was pushed on is put right."""
+    """A stray wake-up neither claims the turn nor emits an event; it only corrects the time of the next look."""
     assert rest(parked(asked(a_write()))) == Decision(result=None)
     pushed = parked(asked(a_write()), wake_at=NOW + 5)
     opened = open_visit(pushed, owner=OWNER, timing=TIMING, tools_of=ignore)
@@ -255,12 +258,12 @@ def test_look_at_a_parked_turn_changes_nothing() -> None:
     ],
 )
 def test_look_at_a_turn_that_has_something_to_do_goes_on(state: Any) -> None:  # noqa: ANN401 - a snapshot
-    """An answer, an expiry or a cancel ends the wait."""
+    """A turn that was answered, expired or cancelled is claimed."""
     assert rest(state) is None
 
 
 def test_wait_for_a_person_is_not_charged() -> None:
-    """The deadline moves on by as long as the turn was parked."""
+    """The turn's deadline is put off by as long as it was parked."""
     later = replace(parked(asked(a_write(), decision="approve")), now=NOW + 1_000.0)
     decision = open_visit(later, owner=OWNER, timing=TIMING, tools_of=ignore)
     assert decision.turn is not None
@@ -270,7 +273,7 @@ def test_wait_for_a_person_is_not_charged() -> None:
 
 
 def test_next_expiry_is_that_of_the_first_open_question() -> None:
-    """Answered and unasked calls have none."""
+    """Questions that were answered or not asked yet do not count."""
     sooner = replace(a_write(), approval=Approval(expires_at=NOW + 1))
     assert next_expiry([asked(a_write(1)), sooner, a_write(2)]) == NOW + 1
     assert next_expiry([a_write(approval=UNASKED), asked(a_write(1), decision="deny")]) is None
@@ -290,20 +293,20 @@ def _cancels(_given: object) -> bool:
 
 @pytest.mark.parametrize("rule", [len, str, _raises, _exits, _cancels])
 def test_declared_approval_asks_when_in_doubt(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
-    """A rule that raises, or says neither yes nor no, needs a person, and the log tells."""
+    """If a rule raises, or returns neither true nor false, a person is asked, which is logged."""
     assert DeclaredApproval(tool_name="refund", rule=rule)({"n": 11})
     assert "tool refund: approval" in caplog.text
 
 
 @pytest.mark.parametrize(("n", "needs"), [(11, True), (9, False)])
 def test_declared_approval_is_the_authors(n: int, needs: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """A rule that judges is believed."""
+    """What a rule returns decides."""
     assert DeclaredApproval(tool_name="refund", rule=lambda a: a["n"] > 10)({"n": n}) is needs
     assert not caplog.text
 
 
 def test_nobody_is_asked_about_a_call_that_will_not_run() -> None:
-    """Its tool failed for good: it ends denied, and the turn does not wait."""
+    """A call whose tool failed for good ends denied, and the turn does not wait for it."""
     failed_for_good = ToolFailure(call_id="0.0", tool_name="pay", error="no", retryable=False)
     first = ended(a_write(tool="pay"), failed_for_good)
     segment = next_segment(a_turn(), [first, a_write(1, tool="pay", approval=UNASKED)], now=NOW)
@@ -311,7 +314,7 @@ def test_nobody_is_asked_about_a_call_that_will_not_run() -> None:
 
 
 def test_persons_denial_stands() -> None:
-    """Also where something else would refuse the call by now."""
+    """The model reads the person's reason even if a gate would refuse the call by now."""
     failed_for_good = ToolFailure(call_id="0.0", tool_name="pay", error="no", retryable=False)
     first = ended(a_write(tool="pay"), failed_for_good)
     (denied,) = resolve([asked(a_write(1, tool="pay"), decision="deny", reason="mine")], {}, now=NOW).calls

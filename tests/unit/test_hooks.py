@@ -1,4 +1,4 @@
-"""Hooks on the engine: where each is called, what it may do, and that none can break a turn."""
+"""Hooks in the engine: where each is called, what it may do, and that none of them can break a turn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ POINTS = ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chu
 
 @dataclass(slots=True)
 class Recorder(Hooks):
-    """Notes every call of every hook; answers what it was told to about a tool."""
+    """Records every call of every hook; about a tool, it answers as it was told to."""
 
     told: list[HookEvent] = field(default_factory=list[HookEvent])
     answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -76,12 +76,12 @@ class Recorder(Hooks):
 
     @property
     def seen(self) -> list[str]:
-        """What it was told, in short."""
+        """What it was called with, in short."""
         return [f"{type(e).__name__} {getattr(e, 'call_id', '')}".strip() for e in self.told]
 
 
 class Unshowable(Exception):  # noqa: N818 - a value, too
-    """Its ``__repr__`` raises, as that of a database's object may once its session is closed."""
+    """An object whose ``__repr__`` raises, as that of a database's object may once its session is closed."""
 
     def __repr__(self) -> str:
         """Raise."""
@@ -89,7 +89,7 @@ class Unshowable(Exception):  # noqa: N818 - a value, too
 
 
 class Raising(Hooks):
-    """Raises at every point."""
+    """A hook that raises at every point."""
 
     def on_turn_start(self, event: TurnStart) -> None:
         """Raise."""
@@ -128,7 +128,7 @@ def streamed(engine: Engine, text: str) -> None:
 
 
 def test_hooks_are_called_in_the_order_of_the_turn() -> None:
-    """Start, then each call before and after it runs, then what is streamed, what was used, and the end."""
+    """First the start, then each call before and after it runs, then streamed text, usage and the end."""
     recorder = Recorder()
     engine = Engine(recorder)
     engine.dispatched("look", "write")
@@ -152,7 +152,7 @@ def test_hooks_are_called_in_the_order_of_the_turn() -> None:
 
 
 def test_hooks_that_raise_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Each is logged and counted; a raising pre hook denies nothing, and the next hook is still called."""
+    """Each failure is logged and counted; a pre hook that raises denies nothing, and the next hook is called."""
     recorder = Recorder()
     engine = Engine(Raising(), recorder)
     engine.dispatched("write")
@@ -166,7 +166,7 @@ def test_hooks_that_raise_change_nothing(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_pre_hook_may_deny_a_call() -> None:
-    """The model reads the reason; the other calls run; what was denied is no tool call."""
+    """The model reads the reason, the other calls run, and the denied call does not count as a tool call."""
     engine = Engine(Recorder(answers={"write": Deny("not on sundays")}))
     engine.dispatched("look", "write")
     engine.run("0.0")
@@ -188,7 +188,7 @@ def test_message_whose_calls_are_all_denied_goes_on() -> None:
 
 
 def test_pre_hook_may_rewrite_arguments() -> None:
-    """The call runs with them, and the turn tells them; a later hook sees them."""
+    """The call runs with the hook's arguments; the turn shows them, and so does the event for a later hook."""
     late = Recorder()
     engine = Engine(Recorder(answers={"write": Rewrite({"n": 2})}), late)
     engine.dispatched("write")
@@ -198,7 +198,7 @@ def test_pre_hook_may_rewrite_arguments() -> None:
 
 
 def test_hook_is_not_asked_about_a_duplicate_or_a_blocked_tool() -> None:
-    """Replay and blocked come first."""
+    """The gates for duplicates and blocked tools come before the hooks."""
     recorder = Recorder()
     engine = Engine(recorder, same=Effect.READ_ONLY, write=Effect.LOCAL_WRITE, tell=Effect.READ_ONLY)
 
@@ -218,7 +218,7 @@ def test_hook_is_not_asked_about_a_duplicate_or_a_blocked_tool() -> None:
 
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_late_outcome_is_not_told_to_hooks(tool: str) -> None:
-    """What came too late has no effect at all: a read's once the gate is closed, a write's once the turn is over."""
+    """A read's outcome after the gate was closed, or a write's after the turn's end, has no effect at all."""
     recorder = Recorder()
     engine = Engine(recorder)
     engine.dispatched(tool)
@@ -235,7 +235,7 @@ def test_late_outcome_is_not_told_to_hooks(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_call_that_never_ran_is_not_told_to_hooks(tool: str) -> None:
-    """A learner or an audit must not take it for one that did: the worker that was sent it does not serve its tool."""
+    """A call that its worker does not serve never ran, and no audit may take it for one that did."""
     recorder = Recorder()
     engine = Engine(recorder)
     engine.dispatched(tool)
@@ -248,7 +248,7 @@ def test_call_that_never_ran_is_not_told_to_hooks(tool: str) -> None:
 
 
 def test_hooks_are_asked_again_after_a_redelivery() -> None:
-    """A coordinator that died while it asked leaves the calls as they were."""
+    """A coordinator that dies while it asks leaves the calls as they were."""
     recorder = Recorder()
     engine = Engine(recorder)
 
@@ -268,7 +268,7 @@ def test_hooks_are_asked_again_after_a_redelivery() -> None:
 
 
 def test_agent_gone_from_a_worker_is_left_to_others() -> None:
-    """Its hooks cannot be asked here."""
+    """A worker that does not serve the agent cannot ask its hooks."""
     recorder = Recorder()
     engine = Engine(recorder)
     engine.dispatched("look", "write")
@@ -293,7 +293,7 @@ def cancel(order_id: str) -> str:
 
 @dataclass(slots=True)
 class Ruled(Hooks):
-    """Answers by order."""
+    """A hook that answers by the order that a call is about."""
 
     rules: Mapping[str, Any]
 
@@ -304,7 +304,7 @@ class Ruled(Hooks):
 
 
 def answered(*orders: object, tool: str = "get", **rules: object) -> tuple[list[Any], list[str]]:
-    """Arguments or denial of each call after its hooks, and the points that failed."""
+    """The arguments or the denial of each call after its hooks were asked, and the points that failed."""
     registry = Registry()
     registry.tool(effect=Effect.READ_ONLY)(get)
     registry.tool(effect=Effect.LOCAL_WRITE)(cancel)
@@ -320,7 +320,7 @@ def answered(*orders: object, tool: str = "get", **rules: object) -> tuple[list[
 
 
 def test_rewritten_arguments_are_validated() -> None:
-    """Converted where they can be, else denied by name."""
+    """Arguments that do not fit are converted if possible; else the call is denied, naming them."""
     said, _ = answered("A", "B", tool="cancel", A=Rewrite({"order_id": "C"}), B=Rewrite({"id": 1}))
     assert said[0] == {"order_id": "C"}
     assert "order_id: required, but missing" in said[1]
@@ -343,9 +343,9 @@ def test_hook_may_mend_what_the_model_got_wrong() -> None:
     ],
 )
 def test_reads_rewritten_to_the_same_thing_do_not_run_together(tools: tuple[str, ...], parts: list[list[str]]) -> None:
-    """Those from the clash on are a later part of their wave, whoever else had to agree; a denied one takes no room.
+    """From the first clash on, a wave's reads run later, whoever else had to agree.
 
-    None is shown to the hooks twice.
+    A denied read conflicts with no other, and hooks are asked about each call once.
     """
     same = Rewrite({"n": 1})
     recorder = Recorder(answers={"look": same, "ask_look": same, "gone": Deny("no")})
@@ -366,14 +366,14 @@ def test_reads_rewritten_to_the_same_thing_do_not_run_together(tools: tuple[str,
 
 @pytest.mark.parametrize("answer", [True, "no", Deny(7), Rewrite([]), Unshowable()])  # type: ignore[arg-type]
 def test_answer_that_makes_no_sense_is_ignored_and_counted(answer: object) -> None:
-    """As if the hook had raised."""
+    """It is treated as if the hook had raised."""
     said, failures = answered("A", A=answer)
     assert said == [{"order_id": "A"}]
     assert failures == ["on_pre_tool_use"]
 
 
 class Unreadable(UserDict[str, object]):
-    """Fails while it is read."""
+    """A mapping that raises while it is read."""
 
     def __iter__(self) -> NoReturn:
         """Raise."""
@@ -381,7 +381,7 @@ class Unreadable(UserDict[str, object]):
 
 
 def test_rewrite_that_cannot_be_held_denies_the_call(caplog: pytest.LogCaptureFixture) -> None:
-    """It must not run with what a hook took away: here beside a value that nests too deep, or that cannot be read."""
+    """The call must not run with what a hook took away, just because another value cannot be read."""
     deep: object = "A"
     for _ in range(150):
         deep = [deep]
@@ -404,7 +404,7 @@ def test_rewrite_for_which_there_is_no_memory_denies_nothing() -> None:
 
 
 def test_long_reason_of_a_denial_is_cut() -> None:
-    """It is the application's text, and stays in the session's history: what no model can be sent would end that."""
+    """The reason stays in the session's history, where a text too long for any model would end every turn."""
     (reason,), _ = answered("A", A=Deny("x" * 5_000_000))
     assert (len(reason), reason[:2]) == (THRESHOLD_CHARS, "xx")
     assert reason.endswith("x… [cut: 5000000 characters]")
@@ -429,7 +429,7 @@ def test_rewritten_call_needs_approval_by_its_new_arguments(cents: int, is_asked
 
 
 def test_tool_deployed_away_is_left_to_the_gate() -> None:
-    """No hook is asked about what is not there any more."""
+    """No hook is asked about a tool that does not exist any more."""
     registry = Registry()
     registry.tool(effect=Effect.READ_ONLY)(get)
     agent = registry.agent("a", model="m", tools=["get"], hooks=[Ruled({"A": Deny("no")})])
@@ -442,13 +442,13 @@ def test_tool_deployed_away_is_left_to_the_gate() -> None:
 
 
 def test_agent_refuses_hooks_that_are_none() -> None:
-    """A class instead of an instance is the usual slip."""
+    """The usual mistake is a class instead of an instance."""
     with pytest.raises(ConfigError, match=r"agent 'a': hooks must be instances of a subclass of harness_worker\.Hooks"):
         Registry().agent("a", model="m", hooks=[Recorder])  # type: ignore[list-item]
 
 
 class Async(Hooks):
-    """Its coroutine would be thrown away."""
+    """A hook whose coroutine nobody would run."""
 
     async def on_pre_tool_use(self, event: PreToolUse) -> Deny:  # type: ignore[override]
         """Deny."""
@@ -456,7 +456,7 @@ class Async(Hooks):
 
 
 class TwoArguments(Hooks):
-    """It would get one."""
+    """A hook that takes two arguments and would be given one."""
 
     def on_pre_tool_use(self, event: PreToolUse, ctx: object) -> Deny:  # type: ignore[override]
         """Deny."""
@@ -464,20 +464,20 @@ class TwoArguments(Hooks):
 
 
 class NoSelf(Hooks):
-    """It would get an event."""
+    """A hook that takes no ``self``, and would be given the event in its place."""
 
     def on_turn_end() -> None:  # type: ignore[override]
         """Nothing."""
 
 
 class Nothing(Hooks):
-    """It cannot be called."""
+    """A hook whose method cannot be called."""
 
     on_usage: Any = None
 
 
 class Yields(Hooks):
-    """Nobody would run its body."""
+    """A hook whose body would never run."""
 
     def on_pre_tool_use(self, event: PreToolUse) -> Iterator[Deny]:  # type: ignore[override]
         """Deny."""
@@ -486,13 +486,13 @@ class Yields(Hooks):
 
 @dataclass
 class OnTheObject(Hooks):
-    """Its type has no such hook."""
+    """A hook whose method is on the object, not on its class."""
 
     on_pre_tool_use: Any
 
 
 class Lazy:
-    """What raises whatever is asked of it, as proxies do outside of what they stand for."""
+    """An object that raises whatever is asked of it, as proxies do out of their context."""
 
     @property
     def __class__(self) -> type[Lazy]:  # type: ignore[override]
@@ -501,7 +501,7 @@ class Lazy:
 
 
 class Misspelt(Hooks):
-    """Nobody would call it."""
+    """A hook whose method nobody would call."""
 
     def on_pre_tool(self, event: PreToolUse) -> Deny:
         """Deny."""
@@ -509,11 +509,11 @@ class Misspelt(Hooks):
 
 
 class StillMisspelt(Misspelt):
-    """Nor here."""
+    """A hook that inherits such a method."""
 
 
 class OwnName(Hooks):
-    """It has no hook's name."""
+    """A hook with a method whose name is no hook's."""
 
     @staticmethod
     def on_zzz() -> None:
@@ -538,7 +538,7 @@ class OwnName(Hooks):
     ],
 )
 def test_hook_that_would_never_be_asked_is_refused(hook: Hooks, said: str) -> None:
-    """When its agent is declared: a guard that fails lets every call run."""
+    """It is refused when its agent is declared, because a guard that fails lets every call run."""
     registry = Registry()
     with pytest.raises(ConfigError, match=f"^agent 'a': hook {re.escape(said)}"):
         registry.agent("a", model="m", hooks=[hook])
@@ -546,7 +546,7 @@ def test_hook_that_would_never_be_asked_is_refused(hook: Hooks, said: str) -> No
 
 
 def test_mock_of_hooks_is_refused() -> None:
-    """It passes for an instance, but its type has no hooks, which would break each of its turns."""
+    """A mock passes for an instance, but its type has no hooks, which would break every turn."""
     with pytest.raises(ConfigError, match="hooks must be instances of a subclass"):
         Registry().agent("a", model="m", hooks=[create_autospec(Hooks, instance=True)])
 
@@ -569,14 +569,14 @@ def _given_more(hook: Hooks, event: HookEvent) -> None:
 
 
 class Listener:
-    """Another library's base class."""
+    """A base class of another library."""
 
     def on_message(self, message: str) -> None:
         """Nothing."""
 
 
 class Odd(Listener, Hooks):
-    """Hooks of many kinds that can be called with their event, and names that are no hook's misspelt."""
+    """Hooks of many kinds that can be called with their event, and names that are no misspelt hook's."""
 
     on_duty = "alice"
     database = Lazy()
@@ -608,10 +608,10 @@ def test_hook_that_may_be_called_is_taken() -> None:
 
 
 def test_agent_without_pre_hooks_costs_no_extra_visit() -> None:
-    """Only calls whose hooks want to be asked wait for them."""
+    """Calls wait for hooks only if a hook wants to be asked before they run."""
 
     class Ends(Hooks):
-        """Looks at ends only."""
+        """A hook that is only called at the end."""
 
         def on_turn_end(self, event: TurnEnd) -> None:
             """Nothing."""

@@ -60,7 +60,7 @@ def told(engine: Engine) -> list[str]:
 
 @pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
 def test_lock_is_held_while_the_body_runs(engine: Engine, tool: str) -> None:
-    """Nobody else gets it meanwhile; afterwards everybody may."""
+    """No other call gets the lock while the body runs; afterwards it is free."""
     engine.dispatched(tool)
     seen: list[int | None] = []
     engine.bodies[tool] = lambda: seen.append(engine.locks.take(LOCK, OTHER, 1.0))
@@ -91,7 +91,7 @@ def test_call_waits_for_its_lock(engine: Engine, tool: str, caplog: pytest.LogCa
     ],
 )
 def test_call_that_does_not_get_its_lock_did_not_start(engine: Engine, tool: str, content: str) -> None:
-    """It is told so, never as a doubt, and the rest of the plan runs."""
+    """The call ends as one that did not start, never as one in doubt, and the rest of the plan runs."""
     engine.dispatched(tool, "write")
     waiting(engine, lambda: engine.locks.beat([OTHER]))
     assert engine.run("0.0") is Canvas.CONTINUES
@@ -104,7 +104,7 @@ def test_call_that_does_not_get_its_lock_did_not_start(engine: Engine, tool: str
 
 @pytest.mark.parametrize(("timeout_s", "slow_s"), [(10.0, 0.4), (1.0, 0.08)])
 def test_read_that_misses_its_lock_says_so_in_time(engine: Engine, timeout_s: float, slow_s: float) -> None:
-    """It does not wait until the gate, which is a way off, takes nothing of it any more."""
+    """It gives up shortly before its deadline, while the gate, which may be far away, still accepts that."""
     tools = {name: replace(spec, timeout_s=timeout_s) for name, spec in engine.tools.items()}
     engine.run_calls_with(tools=tools)
     engine.dispatched("lock_look")
@@ -118,9 +118,9 @@ def test_read_that_misses_its_lock_says_so_in_time(engine: Engine, timeout_s: fl
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_write_that_gets_its_lock_too_late_did_not_start(engine: Engine, when: str) -> None:
-    """Its time ended before or after the journal let it in, and before its body was called.
+    """The write's time ended before its body was called, just before or after the journal let it in.
 
-    There is no doubt, nobody waits for its lease, and the rest of the plan runs.
+    It is not in doubt, nobody waits for its lease, and the rest of the plan runs.
     """
     engine.dispatched("lock_write", "write")
     waiting(engine, lambda: engine.locks.beat([OTHER]) if engine.clock.now_s < NOW + 8.8 else engine.locks.lose(OTHER))
@@ -132,7 +132,7 @@ def test_write_that_gets_its_lock_too_late_did_not_start(engine: Engine, when: s
 
 
 def test_write_that_misses_its_lock_again_is_in_doubt() -> None:
-    """Its first attempt may have had its effect before its process died."""
+    """Its first attempt may have had its effect before the process died, so it cannot end as not started."""
     engine = Engine(safe_lock_write=Effect.LOCAL_WRITE)
     engine.dispatched("safe_lock_write")
     engine.seen_store.before["transact"] += [nothing, nothing, raising(SystemExit("dead"))]
@@ -148,7 +148,7 @@ def test_write_that_misses_its_lock_again_is_in_doubt() -> None:
 
 @pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
 def test_call_whose_turn_ends_while_it_waits_does_not_start(engine: Engine, tool: str) -> None:
-    """It gives up at its next look at the lock."""
+    """A waiting call looks at each try whether its turn still runs, and gives up if it does not."""
     engine.dispatched(tool)
 
     def cancel() -> None:
@@ -167,7 +167,7 @@ def nothing() -> None:
 
 
 def waiting(engine: Engine, meanwhile: Callable[[], None]) -> None:
-    """Have another hold the lock, and do something at each pause of who waits for it."""
+    """Have another call hold the lock, and call ``meanwhile`` at each pause of the call that waits for it."""
     engine.locks.take(LOCK, OTHER, 1.0)
     engine.run_calls_with(keeper=LockKeeper(locks=engine.locks, clock=Interjecting(engine.clock, meanwhile)))
 
@@ -180,17 +180,17 @@ class Interjecting:
     meanwhile: Callable[[], None]
 
     def monotonic(self) -> float:
-        """Now."""
+        """The time of the clock within."""
         return self.clock.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Pass the time, and do it."""
+        """Pass the time, and then call ``meanwhile``."""
         self.clock.wait(seconds)
         self.meanwhile()
 
 
 def test_read_that_was_superseded_while_it_waited_does_not_start(engine: Engine) -> None:
-    """After a wait the gate is asked again."""
+    """After the wait for its lock, a read asks the gate again whether it may start."""
     engine.dispatched("lock_look")
     engine.seen_gate.before["goes_on"].append(engine.flush)
     assert engine.run() is Canvas.CONTINUES
@@ -198,7 +198,7 @@ def test_read_that_was_superseded_while_it_waited_does_not_start(engine: Engine)
 
 
 def test_read_whose_gate_does_not_answer_after_its_wait_is_sent_again_at_once(engine: Engine) -> None:
-    """It says that it has not begun, so that nobody waits until its beat is old."""
+    """The read reports that it did not start, so that nobody waits for its heartbeats to stop."""
     engine.dispatched("lock_look")
     engine.seen_gate.before["goes_on"].append(raising(TransientError("silent")))
     assert engine.run() is Canvas.CONTINUES
@@ -207,7 +207,7 @@ def test_read_whose_gate_does_not_answer_after_its_wait_is_sent_again_at_once(en
 
 
 def test_read_whose_process_stood_still_after_its_wait_does_not_start(engine: Engine) -> None:
-    """As after any admission."""
+    """The gate's permission is stale if the process was stopped after asking for it."""
     engine.dispatched("lock_look")
     engine.seen_gate.after["goes_on"].append(lambda: engine.clock.wait(STALE_START_S + 0.1))
     assert engine.run() is Canvas.CONTINUES
@@ -215,7 +215,7 @@ def test_read_whose_process_stood_still_after_its_wait_does_not_start(engine: En
 
 
 def test_silent_locks_are_asked_again(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """A Redis that does not answer for a moment costs a moment; a lock that cannot be given back expires."""
+    """A Redis that does not answer for a moment only delays the call; a lock that cannot be released expires."""
     engine.dispatched("lock_write")
     locks = Interrupted(lambda: engine.locks)
     locks.before["take"].append(raising(TransientError("silent")))
@@ -227,7 +227,7 @@ def test_silent_locks_are_asked_again(engine: Engine, caplog: pytest.LogCaptureF
 
 
 def test_lock_lost_while_the_body_ran_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """The result stands: the journal decides over writes."""
+    """The result stands, because the journal, not the lock, decides about writes."""
     engine.dispatched("lock_write")
     engine.bodies["lock_write"] = lambda: engine.locks.lose(engine.alive())
     engine.run()
@@ -251,7 +251,7 @@ def _enter(call: Call, now: float = NOW, **changes: Any) -> Decision[float | Non
 
 
 def test_write_that_waits_has_started_nothing() -> None:
-    """It is its runner's, its time runs, and its wave begins with its body."""
+    """A waiting write belongs to its runner and its time runs, but its wave only starts with its body."""
     waiting = _started(pending(a_write()))
     assert (waiting.status, waiting.runner, waiting.worker, waiting.started_at) == (
         CallStatus.RUNNING,
@@ -279,25 +279,25 @@ def test_write_that_waits_has_started_nothing() -> None:
     ],
 )
 def test_write_that_is_no_longer_its_runners_does_not_enter(call: Call, changes: dict[str, Any]) -> None:
-    """Gone, entered, another's, or stopped."""
+    """A call is not entered if it is gone, was entered, has another runner, or its turn is stopped."""
     assert _enter(call, **changes) == Decision(result=None)
 
 
 def test_write_whose_time_has_ended_does_not_enter() -> None:
-    """It is still its runner's, who says so."""
+    """The write still belongs to its runner, which reports that its time is over."""
     late = running(a_write(), worker=None, deadline_at=NOW)
     assert _enter(late) == Decision(result=0.0)
 
 
 def test_write_lost_while_it_waited_is_sent_again_as_it_was() -> None:
-    """No body was entered: no doubt, and no attempt spent."""
+    """Its body was never entered, so it is not in doubt and stays the same attempt."""
     call = running(a_write(), worker=None, started_at=None, lease_until=NOW)
     collected = collect_writes([call], turn_deadline_at=DEADLINE, now=NOW, timing=TIMING)
     assert [(c.status, c.attempt, c.runner) for c in collected.resend] == [(CallStatus.PENDING, 1, None)]
 
 
 def test_write_whose_time_ended_while_it_waited_is_denied() -> None:
-    """Nobody came back to say so: the look-in does."""
+    """If its process reports nothing, the next look-in ends the call."""
     call = running(a_write(), worker=None, started_at=None, lease_until=NOW + 17)
     (ended,) = collect_writes([call], turn_deadline_at=DEADLINE, now=NOW + 17, timing=TIMING).changed
     assert ended.outcome is not None
@@ -306,7 +306,7 @@ def test_write_whose_time_ended_while_it_waited_is_denied() -> None:
 
 @pytest.mark.parametrize(("attempt", "content"), [(1, "denied: not_run: "), (2, "outcome_unknown: ")])
 def test_write_stopped_while_it_waits_is_certain_the_first_time(attempt: int, content: str) -> None:
-    """An earlier attempt may have had its effect."""
+    """A waiting first attempt has not started; before a later one, an earlier one may have had its effect."""
     call = running(a_write(retry_safe=True), worker=None, attempt=attempt)
     (stopped,) = stop_calls([call], StopCause.CANCELLED, {}, now=NOW)
     assert stopped.outcome is not None
@@ -334,7 +334,7 @@ def _by_order(arguments: Any) -> str | None:  # noqa: ANN401 - attributes and ma
 
 
 def test_template_names_the_lock_by_the_arguments() -> None:
-    """Validated ones, defaults included; text without arguments is one lock for all."""
+    """Validated arguments fill it, defaults included; a template without any is one lock for all calls."""
     values = {"order_id": "7", "depot": "north"}
     assert _lock_of("order:{order_id}@{depot}", values) == "order:7@north"
     assert _lock_of("ships", values) == "ships"
@@ -345,27 +345,27 @@ def test_template_names_the_lock_by_the_arguments() -> None:
 
 @pytest.mark.parametrize("template", ["order:{id}", "order:{}", "order:{0}", "order:{nope.x}", "order:{nope[0]}"])
 def test_template_with_an_unknown_argument_is_refused(template: str) -> None:
-    """When it is declared, with the tool's name and what there is."""
+    """The declaration is refused with a message that names the tool and the arguments that it has."""
     with pytest.raises(ConfigError, match=r"tool 'ship': lock .* names no argument .*: order_id, depot"):
         _lock_of(template, {})
 
 
 @pytest.mark.parametrize("template", ["", " "])
 def test_template_without_a_name_is_refused(template: str) -> None:
-    """It would be held without a name that anybody could find."""
+    """A blank template would be a lock without a name."""
     with pytest.raises(ConfigError, match=r"tool 'ship': lock must be None, a template such as 'order:"):
         _lock_of(template, {})
 
 
 def test_template_that_is_none_is_refused() -> None:
-    """An open brace."""
+    """A template with an open brace cannot be read."""
     with pytest.raises(ConfigError, match=r"tool 'ship': lock 'order:\{' is no template"):
         _lock_of("order:{", {})
 
 
 @pytest.mark.parametrize(("template", "said"), [("{order_id!q}", "conversion"), ("{order_id!s:zz}", "format")])
 def test_template_that_can_never_be_filled_is_refused(template: str, said: str) -> None:
-    """A conversion that there is not, or one whose text the format does not fit."""
+    """The template names a conversion that does not exist, or a format that text does not have."""
     with pytest.raises(ConfigError, match=rf"tool 'ship': lock .* is no template: .*{said}"):
         _lock_of(template, {})
     assert _lock_of("{order_id!r:>4}", {"order_id": "7"}) == " '7'"
@@ -376,7 +376,7 @@ def _raw(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_template_of_a_tool_with_an_open_schema_is_taken_on_trust() -> None:
-    """Nobody knows its arguments beforehand."""
+    """The arguments of such a tool are not known beforehand, so no name can be refused."""
     registry = Registry()
     registry.add_tool(_raw, name="t", schema={"type": "object"}, description="", lock="order:{id}")
     rule = registry.tools["t"].lock
@@ -399,7 +399,7 @@ def _cancels(_: object) -> str:
 
 @pytest.mark.parametrize("rule", [_raises, _exits, _cancels, len])
 def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
-    """A rule that raises, or returns no text: such calls of the tool run one at a time, and the log tells."""
+    """If a rule raises or returns no text, the tool's calls run one at a time, which is logged."""
     lock = DeclaredLock(tool_name="ship", rule=rule)
     assert (lock({}), lock.fails({})) == ("tool:ship", True)
     assert "tool ship: lock" in caplog.text
@@ -407,7 +407,7 @@ def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.Lo
 
 @pytest.mark.parametrize("name", ["tool:ship", "order:7", None])
 def test_lock_that_a_rule_tells_is_no_failure(name: str | None, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever its name, also the one that calls get which cannot tell theirs."""
+    """Any name that a rule returns is used, even the one that calls share whose rule fails."""
     lock = DeclaredLock(tool_name="ship", rule=lambda _: name)
     assert (lock({}), lock.fails({})) == (name, False)
     assert caplog.text == ""

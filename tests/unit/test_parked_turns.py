@@ -1,4 +1,4 @@
-"""A turn that waits for a person, in the engine: parked, answered, expired, cancelled."""
+"""A turn that waits for a person, run through the engine: it is parked, answered, expires or is cancelled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def engine() -> Engine:
 
 
 def finish(engine: Engine) -> None:
-    """Run what was sent last, look, and let the model answer."""
+    """Run what was sent last, look at the turn, and let the model answer."""
     for call in engine.calls:
         if call.is_open:
             assert engine.run(call.call_id) is Canvas.CONTINUES
@@ -66,7 +66,7 @@ def test_parked_read_goes_on_with_its_wave(engine: Engine) -> None:
 
 
 def test_denial_stops_neither_the_plan_nor_the_turn(engine: Engine) -> None:
-    """What comes before has run; what comes behind runs."""
+    """The calls before a denied one have run by then, and those after it run."""
     engine.dispatched("write", "ask_write", "write")
     assert engine.sent.chains == [["0.0"]]
     engine.run("0.0")
@@ -96,7 +96,7 @@ def test_answer_that_comes_while_another_call_runs_counts(engine: Engine) -> Non
 
 
 def test_expiry_denies_and_the_turn_goes_on_with_its_time(engine: Engine) -> None:
-    """A day later the call counts as denied, and the turn still has the time it had."""
+    """After a day the call counts as denied, and the turn has as much time left as when it was parked."""
     engine.dispatched("ask_write")
     engine.clock.now_s += TIMING.approval_s
     assert engine.store.overdue(1, 5.0)
@@ -107,7 +107,7 @@ def test_expiry_denies_and_the_turn_goes_on_with_its_time(engine: Engine) -> Non
 
 
 def test_cancel_while_parked_ends_at_once(engine: Engine) -> None:
-    """Nothing of the plan has run, and all of it is told so."""
+    """None of the plan has run, and every call's result says so."""
     engine.dispatched("ask_write", "write")
     engine.store.cancel(engine.turn.id)
     engine.advance()
@@ -117,7 +117,7 @@ def test_cancel_while_parked_ends_at_once(engine: Engine) -> None:
 
 
 def test_approved_call_that_runs_again_is_not_asked_about_again(engine: Engine) -> None:
-    """A worker's death is no reason to bother a person twice."""
+    """If the worker dies, the call runs again without another question to the person."""
     engine.dispatched("ask_look")
     engine.answer("0.0", "approve")
     engine.advance()
@@ -131,7 +131,7 @@ def test_approved_call_that_runs_again_is_not_asked_about_again(engine: Engine) 
 
 
 def test_edited_arguments_are_checked_by_the_tool(engine: Engine) -> None:
-    """What a person gives is bound like what a model gives, and is what runs."""
+    """A person's arguments are validated like a model's, and the call runs with them."""
     engine.dispatched("ask_write", "ask_look")
     engine.answer("0.0", "approve", arguments={"n": 1})
     engine.answer("0.1", "approve", arguments={"bad": "\ud800"})
@@ -141,7 +141,7 @@ def test_edited_arguments_are_checked_by_the_tool(engine: Engine) -> None:
 
 
 def test_edited_arguments_wait_for_a_worker_that_serves_the_agent(engine: Engine) -> None:
-    """A worker without the agent cannot check them: it lets go of the turn, and changes nothing."""
+    """A worker that does not serve the agent cannot check them: it releases the turn unchanged."""
     engine.dispatched("ask_write")
     engine.answer("0.0", "approve", arguments={"n": 1})
     serves_it = engine.coordinator
@@ -157,7 +157,7 @@ def test_edited_arguments_wait_for_a_worker_that_serves_the_agent(engine: Engine
 def test_turn_with_edited_arguments_is_stopped_where_nobody_serves_the_agent(
     engine: Engine, reason: StopReason
 ) -> None:
-    """Nobody has to check arguments with which nothing will run."""
+    """A turn that must stop runs no more calls, so nobody has to check their arguments."""
     engine.dispatched("ask_write")
     engine.answer("0.0", "approve", arguments={"n": 1})
     engine.coordinator = replace(engine.coordinator, agents={})
@@ -173,7 +173,7 @@ def test_turn_with_edited_arguments_is_stopped_where_nobody_serves_the_agent(
 
 
 def run_parts(engine: Engine) -> list[list[str]]:
-    """Run the wave that is decided, and let the model answer; the calls that ran side by side, or alone."""
+    """Run the decided wave and let the model answer; returns the calls that ran side by side, or alone."""
     engine.says(answers("done"))
     engine.work()
     assert engine.turn.status is TurnStatus.COMPLETED
@@ -196,7 +196,7 @@ def run_parts(engine: Engine) -> list[list[str]]:
 def test_reads_edited_to_the_same_thing_do_not_run_together(
     engine: Engine, given: list[int | None], parts: list[list[str]], *, at_once: bool
 ) -> None:
-    """Whenever they were edited: those from the clash on are a later part of their wave; program order stays."""
+    """From the first clash on, a wave's reads run later, in program order, whenever they were edited."""
     keys_by_n(engine).dispatched("ask_look", "ask_look", "ask_look", "look")
     for position, n in enumerate(given):
         if not at_once:
@@ -206,7 +206,7 @@ def test_reads_edited_to_the_same_thing_do_not_run_together(
 
 
 def test_read_edited_to_arguments_that_do_not_fit_takes_no_room(engine: Engine) -> None:
-    """Nor does one that was denied."""
+    """A read that ends denied conflicts with no other, whether the tool or the person refused it."""
     keys_by_n(engine).dispatched("ask_look", "ask_look", "ask_look")
     engine.answer("0.0", "deny", arguments={"n": 1})
     engine.answer("0.1", "approve", arguments={"n": 1})
@@ -215,7 +215,10 @@ def test_read_edited_to_arguments_that_do_not_fit_takes_no_room(engine: Engine) 
 
 
 def test_edited_read_runs_alone_where_nobody_can_tell_what_it_touches(engine: Engine) -> None:
-    """A worker without the agent may send what another has checked; what nobody edited was planned to run together."""
+    """A worker that does not serve the agent runs an edited read alone, once another worker has checked it.
+
+    Reads that nobody edited still run together, as planned.
+    """
     keys_by_n(engine).dispatched("ask_look", "ask_look", "look")
     engine.answer("0.0", "approve", arguments={"n": 1})
     engine.advance()
@@ -233,7 +236,7 @@ def test_edited_read_runs_alone_where_nobody_can_tell_what_it_touches(engine: En
 def test_edited_read_runs_beside_what_hooks_left_of_its_wave(
     tools: tuple[str, str], n: int, parts: list[list[str]]
 ) -> None:
-    """Unless they touch the same; a read that needs nobody's word is shown to the hooks with those that do."""
+    """Reads run together unless they touch the same; hooks are asked about a whole wave at once."""
 
     class Rewriting(Hooks):
         def on_pre_tool_use(self, event: PreToolUse) -> Rewrite | None:
