@@ -60,7 +60,7 @@ class Gathered(Generic[T]):
     async def of(self, wanted: str) -> T | None:
         """What is known of an id, by a reading that begins after this call; raises what the reading raises."""
         self._wanted.add(wanted)
-        if self._next is None:
+        if self._next is None or self._next.done():  # done: it failed before it began to read
             self._next = asyncio.create_task(self._gather(self._under_way))
             self._next.add_done_callback(swallow_late_error)  # all who asked may have left
         return (await asyncio.shield(self._next)).get(wanted)

@@ -63,6 +63,7 @@ class Deliverer:
         self._busy: Counter[Lane] = Counter()
         self._under_way: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self._poll_at = 0.0
         self._stopping = False
         self._is_cut_off = False
         self.outcomes: Counter[tuple[str, ...]] = Counter()
@@ -91,26 +92,29 @@ class Deliverer:
             await self._sender.close()
 
     async def _run(self) -> None:
-        clock = asyncio.get_running_loop().time
-        poll_at = clock()
         while not self._stopping:
-            self._wake.clear()
-            began = clock()
-            if began >= poll_at:
-                await self._try(self._poll)
-                took = 0.0 if self._is_cut_off else clock() - began  # a failed poll does not show how many wait
-                poll_at = clock() + max(POLL_S, took / POLLING_SHARE)
-            await self._try(self._start_poked)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, poll_at - clock()))
+            await self._try(self._round)
+
+    async def _round(self) -> None:
+        self._wake.clear()
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        if began >= self._poll_at:
+            await self._try(self._poll)
+            took = 0.0 if self._is_cut_off else clock() - began  # a failed poll does not show how many wait
+            self._poll_at = clock() + max(POLL_S, took / POLLING_SHARE)
+        await self._try(self._start_poked)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), max(0.0, self._poll_at - clock()))
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - never raises: the rows stay, and the next poll finds them
             log = _log.debug if self._is_cut_off else _log.warning
-            log("webhooks wait: %s", in_a_line(error))
             self._is_cut_off = True
+            with suppress(Exception):  # memory may still be short
+                log("webhooks wait: %s", in_a_line(error))
 
     async def _poll(self) -> None:
         """Queue all that is due, except for hosts and tenants whose places are taken once queued deliveries start."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import pytest
 from sqlalchemy import event, insert
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.database import create_engine
 from api_gateway.webhooks.deliverer import Deliverer
 from api_gateway.webhooks.outbox import Outbox
-from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST
+from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, DueDelivery, Full
 from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer
 from harness_worker.schema import webhooks
@@ -32,13 +34,15 @@ def ended(gateway: Gateway, url: str, host: str) -> str:
     return turn_id
 
 
-def deliver(gateway: Gateway, asked: list[str], story: Story) -> None:
+def deliver(
+    gateway: Gateway, asked: list[str], story: Story, make_outbox: Callable[[AsyncEngine], Outbox] = Outbox
+) -> None:
     """Run a deliverer during ``story``; the values of its statements are appended to ``asked``."""
 
     async def run() -> None:
         engine = create_engine(gateway.settings.database_url)
         event.listen(engine.sync_engine, "before_cursor_execute", lambda *told: asked.append(str(told[3])))
-        deliverer = Deliverer(Outbox(engine), Signer([SECRET]), Sender(allow_private=True))
+        deliverer = Deliverer(make_outbox(engine), Signer([SECRET]), Sender(allow_private=True))
         async with deliverer.running():
             await story(deliverer)
         await engine.dispose()
@@ -73,3 +77,31 @@ def test_what_waits_for_room_is_not_asked_about_until_there_is_some(
 
         deliver(gateway, asked, story)
     assert {told.id.partition("_")[0] for told in other.received} >= set(stuck)
+
+
+def test_delivery_goes_on_though_it_fails_and_that_cannot_be_told(
+    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is too short even for the line in the log; what is due is found by the next look."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 0.05)
+    short: list[Exception] = [MemoryError(), MemoryError()]
+
+    class ShortOfMemory(Outbox):
+        async def due(self, limit: int, full: Full) -> list[DueDelivery]:
+            if short:
+                raise short[0]
+            return await super().due(limit, full)
+
+    def unable(_: logging.LogRecord) -> bool:
+        raise short.pop()
+
+    logger = logging.getLogger("api_gateway.webhooks.deliverer")
+    logger.setLevel(logging.DEBUG)
+    logger.addFilter(unable)
+    try:
+        with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+            ended(gateway, other.url, "127.0.0.1")
+            deliver(gateway, [], lambda _: received(other, 1), ShortOfMemory)
+    finally:
+        logger.removeFilter(unable)
+        logger.setLevel(logging.NOTSET)

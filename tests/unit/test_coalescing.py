@@ -81,6 +81,23 @@ def test_reading_that_fails_fails_for_all_and_the_next_is_another() -> None:
     asyncio.run(asked())
 
 
+def test_reading_that_ends_before_it_has_begun_is_made_anew() -> None:
+    """Whatever it was, such as a lack of memory, is over for who asks later."""
+
+    async def asked() -> None:
+        source = Source()
+        source.may_answer.set()
+        gathered = Gathered(source.read)
+        first = asyncio.create_task(gathered.of("a"))
+        await asyncio.sleep(0)
+        for reading in asyncio.all_tasks() - {asyncio.current_task(), first}:
+            reading.cancel()
+        await asyncio.wait({first})
+        assert await gathered.of("a") == "A"
+
+    asyncio.run(asked())
+
+
 def test_reading_that_fails_when_all_have_left_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody is left to be told; the log of the loop stays free of it."""
 
