@@ -1,4 +1,4 @@
-"""Reading artifacts back, and removing those whose time is over."""
+"""Reading artifacts back, and removing those that have expired."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ CONTEXT = RunContext(
 
 
 def a_reader(text: str | None = TEXT, threshold_chars: int = 12_000) -> ToolSpec:
-    """The tool, of a session that has this text or none."""
+    """The tool, for a session that has an artifact with this text, or none."""
     return reader(lambda artifact_id, _: text if artifact_id == "art_1" else None, threshold_chars=threshold_chars)
 
 
 def reads(tool: ToolSpec, **arguments: Any) -> object:  # noqa: ANN401 - any argument
-    """What a call gives."""
+    """The result of a call."""
     return tool.invoke(tool.bind(arguments).values, CONTEXT)
 
 
@@ -57,7 +57,7 @@ def result(content: Any, kind: str = "tool_result") -> Message:  # noqa: ANN401 
 
 
 def kept(*sessions: str) -> tuple[MemoryTurnStore, KeptBlobs]:
-    """A journal and a store that hold one artifact a session."""
+    """A journal and a store with one artifact for each session."""
     store, blobs = MemoryTurnStore(lambda: NOW), KeptBlobs()
     for number, session in enumerate(sessions, 1):
         url = blobs.put(f"turn/art_{number}", TEXT.encode())
@@ -75,14 +75,14 @@ def kept(*sessions: str) -> tuple[MemoryTurnStore, KeptBlobs]:
 
 
 def test_part_says_where_it_stands() -> None:
-    """A heading, then the characters asked for; behind the end there is nothing."""
+    """A heading comes before the requested characters; beyond the end there is nothing."""
     assert part_of(TEXT, 2, 3) == "[characters 2 to 5 of 10]\n234"
     assert part_of(TEXT, 8, 99) == "[characters 8 to 10 of 10]\n89"
     assert part_of(TEXT, 10, 1) == "[nothing: the artifact has 10 characters]"
 
 
 def test_reader_is_a_read_that_may_be_repeated() -> None:
-    """It changes nothing; a part is short enough to stay inline, whatever is asked for."""
+    """It changes nothing, and no part is too long to stay inline."""
     tool = a_reader("x" * 50_000)
     assert (tool.name, tool.effect, tool.retry_safe) == (READ_ARTIFACT, Effect.READ_ONLY, True)
     assert reads(tool, id="art_1", limit=99_999) == f"[characters 0 to {MOST_CHARS} of 50000]\n" + "x" * MOST_CHARS
@@ -92,13 +92,13 @@ def test_reader_is_a_read_that_may_be_repeated() -> None:
 
 
 def test_reader_refuses_what_the_session_does_not_have() -> None:
-    """The model reads why."""
+    """The model reads why there is no such artifact."""
     with pytest.raises(ToolError, match="this session has no artifact art_2"):
         reads(a_reader(), id="art_2")
 
 
 def test_reader_is_offered_last_once_there_is_an_artifact() -> None:
-    """Only to an agent with tools, never twice, and for the rest of the session."""
+    """It is offered once, to agents that have tools, and for the rest of the session."""
     look, tool = replace(a_reader(), name="look"), a_reader()
     assert tools_for(an_agent(look), tool, has_artifact=False) == (look,)
     assert tools_for(an_agent(look), tool, has_artifact=True) == (look, tool)
@@ -108,7 +108,7 @@ def test_reader_is_offered_last_once_there_is_an_artifact() -> None:
 
 
 def test_message_refers_to_an_artifact_if_a_result_is_one() -> None:
-    """Whatever else looks like one is text."""
+    """The same words anywhere else are just text."""
     shown = result("art_0f: the first characters")
     others = [result("done"), result("art_0f: x", kind="text"), Message(role="user", content="art_0f: x")]
     assert refers(shown)
@@ -116,7 +116,7 @@ def test_message_refers_to_an_artifact_if_a_result_is_one() -> None:
 
 
 def test_fetch_gives_a_session_its_own_artifacts_alone() -> None:
-    """Another session's, another tenant's and one whose bytes are gone are not there."""
+    """Nothing is found for another session or tenant, or if the bytes are gone."""
     store, blobs = kept("session", "other", "session")
     del blobs.kept["memory://turn/art_3"]
     fetch = ArtifactFetch(artifacts=MemoryArtifacts(store.artifacts), blobs=blobs)
@@ -125,7 +125,7 @@ def test_fetch_gives_a_session_its_own_artifacts_alone() -> None:
 
 
 def test_fetch_from_a_silent_store_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A passing fault is not told as a missing artifact."""
+    """A passing fault is not reported as a missing artifact."""
     store, blobs = kept("session")
 
     def silent(_self: KeptBlobs, _url: str) -> bytes:
@@ -137,7 +137,7 @@ def test_fetch_from_a_silent_store_may_be_tried_again(monkeypatch: pytest.Monkey
 
 
 def test_sweep_removes_bytes_and_rows_once_a_minute() -> None:
-    """Nothing before its time; then what has expired; a second sweep has nothing to do."""
+    """It removes what has expired, once its time has come; a second sweep finds nothing."""
     store, blobs = kept("session", "other")
     clock = SetClock()
     sweep = ArtifactSweep(MemoryArtifacts(store.artifacts), blobs, clock)
@@ -150,13 +150,13 @@ def test_sweep_removes_bytes_and_rows_once_a_minute() -> None:
 
 
 def test_sweep_that_hangs_keeps_nobody_waiting() -> None:
-    """Whoever starts it goes on at once, and starts no other beside it."""
+    """The caller goes on at once, and no second sweep is started beside it."""
     store, blobs = kept("session")
     clock, free = SetClock(), threading.Event()
     asked: list[str] = []
 
     class Hangs(KeptBlobs):
-        """Answers at last."""
+        """A store that answers only when it is told to."""
 
         def delete(self, url: str) -> None:
             """See ``ports.BlobStore.delete``."""
@@ -174,11 +174,11 @@ def test_sweep_that_hangs_keeps_nobody_waiting() -> None:
 
 
 def test_sweep_gives_up_what_no_store_will_ever_remove() -> None:
-    """Else the oldest would keep the younger from being looked at."""
+    """Otherwise the oldest artifacts would keep the others from being removed."""
     store, blobs = kept("session")
 
     class Elsewhere(KeptBlobs):
-        """Has never heard of it."""
+        """A store that knows no such URL."""
 
         def delete(self, url: str) -> None:
             """See ``ports.BlobStore.delete``."""
@@ -198,12 +198,12 @@ def test_sweep_keeps_the_row_of_what_it_could_not_remove() -> None:
 
 
 def test_sweep_is_not_stopped_by_what_it_may_never_remove(caplog: pytest.LogCaptureFixture) -> None:
-    """However much of that there is; it is told in a line a batch."""
+    """However many there are, all others are removed; the log has one line for each batch."""
     store, blobs = kept(*(f"session {number}" for number in range(BATCH + 1)))
     last = max(store.artifacts)
 
     class Guarded(KeptBlobs):
-        """Lets go of one."""
+        """A store that removes only one of its objects."""
 
         def delete(self, url: str) -> None:
             """See ``ports.BlobStore.delete``."""

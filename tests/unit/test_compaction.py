@@ -1,4 +1,4 @@
-"""Compaction: when a history is summed up, what is sent from then on, and what is never torn apart (A18)."""
+"""Compaction: when a history is summarised, what is sent from then on, and what always stays together (A18)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REFUSED = PromptTooLong("prompt is too long: 206768 tokens > 200000 maximum")
 
 
 def sent_with(tokens: int, reply: ModelReply) -> ModelReply:
-    """The reply to a prompt of so many tokens, most of them from the provider's cache."""
+    """The reply to a prompt of so many tokens, most of which come from the provider's cache."""
     return replace(reply, usage=Usage(input_tokens=1, cache_read_tokens=tokens - 2, cache_write_tokens=1))
 
 
@@ -49,7 +49,7 @@ def an_engine(*replies: Told, asides: tuple[Told, ...] = (SHORT,), **options: An
 
 
 def worked(*replies: Told, **options: Any) -> Engine:  # noqa: ANN401 - any of an engine's
-    """A turn worked to its end."""
+    """The turn, worked until its end."""
     engine = an_engine(*replies, **options)
     engine.work()
     return engine
@@ -68,17 +68,17 @@ def next_turn(engine: Engine, *replies: Told, asides: tuple[Told, ...] = (), wor
 
 
 def told(engine: Engine, kind: str = "compaction.completed") -> list[dict[str, Any]]:
-    """What the events of a kind say."""
+    """The data of the events of a kind."""
     return [dict(event.data) for event in engine.store.events if event.type == kind]
 
 
 def kinds(engine: Engine) -> list[str]:
-    """What the model was asked for."""
+    """The kind of each request to the model."""
     return [request.kind.value for request in engine.model.requests]
 
 
 def roles(request: ModelRequest) -> list[str]:
-    """Who said what."""
+    """The roles of the messages, in order."""
     return [message.role for message in request.messages]
 
 
@@ -86,7 +86,7 @@ LONG = (sent_with(10, asks("write", text="one")), sent_with(100, asks("look", te
 
 
 def test_history_is_summed_up_once_a_prompt_was_too_long() -> None:
-    """What is sent then are the user's words under the summary, and the newest step; all else is asked about."""
+    """From then on the user's words under the summary and the newest step are sent; the rest is summarised."""
     engine = worked(*LONG, answers("done"))
     assert kinds(engine) == ["step", "step", "compaction", "step"]
     _, second, summing, third = engine.model.requests
@@ -101,7 +101,7 @@ def test_history_is_summed_up_once_a_prompt_was_too_long() -> None:
 
 
 def test_compaction_is_told_and_charged() -> None:
-    """Its step, how long the prompt was and about is, how many messages are left, what it cost, and what it says."""
+    """Its event has its step, the prompt's lengths before and after, the messages kept, its cost and its text."""
     engine = worked(*LONG, answers("done"), asides=(replace(SHORT, usage=Usage(output_tokens=7, dollars=0.25)),))
     (event,) = told(engine)
     assert (event["step"], event["text"], event["is_stub"], event["kept_messages"]) == (2, "what was", False, 3)
@@ -115,13 +115,13 @@ def test_compaction_is_told_and_charged() -> None:
 
 @pytest.mark.parametrize(("aside", "flagged"), [(SHORT, True), (ModelError("no"), False)])
 def test_turn_that_was_compacted_says_so_at_its_end(aside: Told, *, flagged: bool) -> None:
-    """In its last event, and only if a summary was made."""
+    """Its last event says so, but only if a summary was made."""
     engine = worked(*LONG, answers("done"), asides=(aside,))
     assert ("context_was_compacted" in engine.store.events[-1].data) is flagged
 
 
 def test_journal_keeps_what_was_summed_up() -> None:
-    """Nothing of it is rewritten."""
+    """No message of the journal is rewritten."""
     engine = worked(*LONG, answers("done"))
     history = engine.store.history(TURN_ID)
     assert [message.role for message in history] == ["user", *["assistant", "user"] * 2, "assistant"]
@@ -142,13 +142,13 @@ def test_journal_keeps_what_was_summed_up() -> None:
     ],
 )
 def test_compaction_comes_when_it_must_and_can(replies: tuple[Told, ...], compacts_before: list[int]) -> None:
-    """Once the last prompt and what was added since have the tokens, and there is more than the newest step."""
+    """The last prompt and what was added reach the limit, and there is more than the newest step."""
     engine = worked(*replies, answers("done"), asides=(SHORT,) * 2)
     assert [event["step"] for event in told(engine)] == compacts_before
 
 
 def test_history_is_left_alone_unless_the_agent_says_so() -> None:
-    """And then nothing is measured either."""
+    """Then the length of prompts is not stored, either."""
     engine = worked(*LONG, answers("done"), compact_at_tokens=None)
     assert kinds(engine) == ["step"] * 3
     assert engine.turn.preparation is not None
@@ -156,7 +156,7 @@ def test_history_is_left_alone_unless_the_agent_says_so() -> None:
 
 
 def test_later_summary_takes_the_place_of_an_earlier_one() -> None:
-    """It is made of what is sent, the earlier one included."""
+    """It is made from what would be sent, which includes the earlier summary."""
     engine = worked(
         *LONG, sent_with(100, asks("write", text="three")), answers("."), asides=(answers("first"), answers("second"))
     )
@@ -170,7 +170,7 @@ def test_later_summary_takes_the_place_of_an_earlier_one() -> None:
 
 
 def test_warning_comes_before_and_again_after() -> None:
-    """At four fifths, once; a compacted history may grow anew."""
+    """There is one warning, at four fifths; once compacted, the history may grow and be warned of again."""
     near = (sent_with(80, asks("write")), sent_with(90, asks("look")), sent_with(100, asks("write")))
     engine = worked(*near, sent_with(85, asks("look")), answers("done"))
     warned = [each for each in told(engine, "budget.warning") if each["name"] == "context_tokens"]
@@ -180,7 +180,7 @@ def test_warning_comes_before_and_again_after() -> None:
 
 
 def test_later_turns_start_from_the_summary() -> None:
-    """What was summed up is sent no more, and each request begins with the one before it."""
+    """What was summarised is not sent again, and each request begins with the one before it."""
     engine = worked(*LONG, answers("done"))
     before = engine.model.requests[-1].messages
     next_turn(engine, answers("well"))
@@ -191,7 +191,7 @@ def test_later_turns_start_from_the_summary() -> None:
 
 
 def test_summary_comes_with_what_it_does_not_replace() -> None:
-    """So that nothing before it is read for later prompts; a summary that failed replaces nothing."""
+    """Later prompts need nothing from before it; a summary that failed replaces nothing."""
     engine = worked(*LONG, answers("done"))
     next_turn(engine, answers("well"))
     assert engine.turn.carried == Carried(tools=("write", "look"))
@@ -199,7 +199,7 @@ def test_summary_comes_with_what_it_does_not_replace() -> None:
 
 
 def test_session_is_summed_up_before_a_turns_first_call() -> None:
-    """The last turn's last prompt was too long: the new one begins with the summary and its user's words."""
+    """If the last turn's last prompt was too long, the new turn begins with a summary, then its user's words."""
     engine = worked(sent_with(100, answers("done")))
     next_turn(engine, sent_with(20, answers("well")), asides=(SHORT,))
     assert kinds(engine) == ["step", "compaction", "step"]
@@ -216,14 +216,14 @@ def test_session_is_summed_up_before_a_turns_first_call() -> None:
 
 @pytest.mark.parametrize(("words", "asked"), [("next", ["step"]), ("next " * 300, ["compaction", "step"])])
 def test_words_of_a_new_turn_count_too(words: str, asked: list[str]) -> None:
-    """Measured is only what was sent before them."""
+    """The provider has only counted what was sent before them."""
     engine = worked(sent_with(90, answers("done")))
     next_turn(engine, answers("well"), asides=(SHORT,), words=words)
     assert kinds(engine) == ["step", *asked]
 
 
 def test_preparation_of_an_older_worker_counts_what_was_measured() -> None:
-    """It kept no characters, so nothing can be said of what was added."""
+    """It has no number of characters, so the length of what was added is unknown."""
     older: dict[str, Any] = {"context": [], "prefix_hash": "x", "prompt_tokens": 100, "compact_at": 100}
     engine = worked(sent_with(20, answers("done")))
     preparation = TurnPreparation.from_record(older)
@@ -235,18 +235,18 @@ def test_preparation_of_an_older_worker_counts_what_was_measured() -> None:
 
 
 class Starts(Hooks):
-    """Notes what turns start with."""
+    """A hook that records which words turns start with."""
 
     def __init__(self) -> None:
         self.inputs: list[str] = []
 
     def on_turn_start(self, event: TurnStart) -> None:
-        """Note it."""
+        """Record its words."""
         self.inputs.append(event.input)
 
 
 def test_start_is_told_once_though_a_summary_comes_before_the_first_step() -> None:
-    """The visit after the summary's finds no step spoken either."""
+    """The visit after the summary's also finds a turn without a step."""
     starts = Starts()
     engine = worked(sent_with(100, answers("done")), hooks=(starts,))
     next_turn(engine, answers("well"), asides=(SHORT,))
@@ -267,7 +267,7 @@ def test_start_is_told_once_though_a_summary_comes_before_the_first_step() -> No
     ],
 )
 def test_summary_that_fails_leaves_the_history_as_it_is(aside: Told, said: str) -> None:
-    """And says so; the next prompt that is too long is summed up anew."""
+    """Its event says so, and the next prompt that is too long leads to another summary."""
     engine = worked(*LONG, sent_with(120, asks("write")), answers("done"), asides=(aside, SHORT))
     assert [(event["step"], event["text"], event["is_stub"]) for event in told(engine)] == [
         (2, said, True), (3, "what was", False),
@@ -279,7 +279,7 @@ def test_summary_that_fails_leaves_the_history_as_it_is(aside: Told, said: str) 
 
 
 def test_summary_is_tried_again_in_the_next_turn_if_the_step_failed_too() -> None:
-    """Nothing was measured since: what was known before still is."""
+    """Nothing was counted since, so the length that was known before is still known."""
     engine = worked(*LONG, REFUSED, asides=(ModelError("no"),))
     assert (engine.turn.status, kinds(engine)) == (TurnStatus.FAILED, ["step", "step", "compaction", "step"])
     next_turn(engine, sent_with(120, answers("well")), asides=(ModelError("no"),))
@@ -295,7 +295,7 @@ BRIEF = (sent_with(10, asks("write")), sent_with(20, asks("look")))
 
 
 def test_step_that_is_refused_as_too_long_is_asked_again_under_a_summary() -> None:
-    """Whatever was thought of its length before."""
+    """The provider's refusal counts, whatever the estimate of its length was."""
     engine = worked(*BRIEF, REFUSED, answers("done"))
     assert kinds(engine) == ["step", "step", "step", "compaction", "step"]
     assert (engine.turn.status, engine.turn.output_text, engine.turn.used.steps) == (TurnStatus.COMPLETED, "done", 3)
@@ -304,7 +304,7 @@ def test_step_that_is_refused_as_too_long_is_asked_again_under_a_summary() -> No
 
 @pytest.mark.parametrize("aside", [SHORT, ModelError("no")])
 def test_step_that_is_refused_again_ends_the_turn(aside: Told) -> None:
-    """A summary is asked for once a step, whatever comes of it."""
+    """One summary is requested for a step, whether it succeeds or not."""
     engine = worked(*BRIEF, REFUSED, REFUSED, asides=(aside,))
     assert kinds(engine) == ["step", "step", "step", "compaction", "step"]
     assert (engine.turn.stop_reason, engine.turn.error) == (
@@ -322,13 +322,13 @@ def test_step_that_is_refused_again_ends_the_turn(aside: Told) -> None:
     ],
 )
 def test_step_that_no_summary_would_mend_ends_the_turn(replies: tuple[Told, ...], options: dict[str, Any]) -> None:
-    """It failed otherwise, the agent does not compact, or there is nothing but the newest step."""
+    """The step failed otherwise, the agent does not compact, or there is only the newest step."""
     engine = worked(*replies, **options)
     assert (engine.turn.stop_reason, kinds(engine)) == (StopReason.MODEL_ERROR, ["step"] * len(replies))
 
 
 def test_session_goes_on_after_a_turn_whose_newest_step_alone_was_too_long() -> None:
-    """The next one sums it up, if it must from the beginnings of its results."""
+    """The next turn summarises it, if need be from the beginnings of its results."""
     engine = worked(BRIEF[0], REFUSED, asides=())
     next_turn(engine, REFUSED, answers("well"), asides=(REFUSED, SHORT))
     assert kinds(engine)[2:] == ["step", "compaction", "compaction", "step"]
@@ -337,7 +337,7 @@ def test_session_goes_on_after_a_turn_whose_newest_step_alone_was_too_long() -> 
 
 
 def test_nothing_is_summed_up_where_a_summary_stands_already() -> None:
-    """A turn that failed before any model answered it leaves no more than its summary."""
+    """A turn that failed before any model answered leaves nothing but its summary."""
     engine = worked(sent_with(100, answers("done")))
     next_turn(engine, ModelError("refused"), asides=(SHORT,))
     next_turn(engine, REFUSED)
@@ -345,7 +345,7 @@ def test_nothing_is_summed_up_where_a_summary_stands_already() -> None:
 
 
 def test_summary_that_is_refused_as_too_long_is_made_of_less() -> None:
-    """Asked once more, and charged, told and kept as one."""
+    """It is requested once more, and is charged, reported and stored as one."""
     thoughtful = replace(BRIEF[0], content=(THINKING, *BRIEF[0].content))
     engine = worked(thoughtful, LONG[1], answers("done"), asides=(REFUSED, SHORT))
     _, _, whole, less, _ = engine.model.requests
@@ -358,14 +358,14 @@ def test_summary_that_is_refused_as_too_long_is_made_of_less() -> None:
 
 
 def test_summary_that_is_refused_twice_is_a_stub() -> None:
-    """The step is asked all the same."""
+    """The step is requested all the same."""
     engine = worked(*LONG, answers("done"), asides=(REFUSED, REFUSED))
     assert kinds(engine) == ["step", "step", "compaction", "compaction", "step"]
     assert [event["text"] for event in told(engine)] == [f"[model error: {REFUSED}]"]
 
 
 def test_visit_lasts_until_the_last_summary_that_it_asks_for() -> None:
-    """The step is refused, then its summary, both late, and a shorter one is slow: nobody else takes the turn."""
+    """No other visit takes the turn, although two late refusals and a slow summary come in one visit."""
     engine = an_engine(*BRIEF, asides=())
     while engine.turn.step < 2:
         engine.advance()
@@ -394,7 +394,7 @@ def test_visit_lasts_until_the_last_summary_that_it_asks_for() -> None:
 
 
 def test_visit_that_lost_its_turn_asks_for_no_summary() -> None:
-    """It would be paid for, and thrown away."""
+    """The summary would be paid for and then dropped."""
     engine = an_engine(*BRIEF, asides=())
     while engine.turn.step < 2:
         engine.advance()
@@ -410,13 +410,13 @@ def test_visit_that_lost_its_turn_asks_for_no_summary() -> None:
 
 
 def test_reflection_that_is_refused_as_too_long_is_not_asked_again() -> None:
-    """What it is about are the newest results."""
+    """It is about the newest results, which a shorter prompt would lack."""
     engine = worked(*BRIEF, answers("done"), asides=(REFUSED,), think="low", reflect_every=2)
     assert kinds(engine) == ["step", "step", "reflection", "step"]
 
 
 def test_less_is_the_beginnings_of_results() -> None:
-    """They say how long they were; calls, words and short results are whole."""
+    """Each cut result says how long it was; calls, words and short results stay whole."""
     results = [{"type": "tool_result", "tool_use_id": "a", "content": "x" * 5_000}]
     results += [{"type": "tool_result", "tool_use_id": "b", "content": "short"}, text("y" * 5_000)]
     uses = [{"type": "tool_use", "id": use_id, "name": "look", "input": {"text": "z" * 5_000}} for use_id in "ab"]
@@ -429,7 +429,7 @@ def test_less_is_the_beginnings_of_results() -> None:
 
 
 def test_all_is_asked_about_if_the_newest_step_goes_on_from_a_pause() -> None:
-    """What the provider paused in may have no result but in the next step."""
+    """A call in the paused message may have its result only in the next step."""
     paused = replace(sent_with(10, answers("hm")), stop_reason="pause_turn")
     engine = worked(paused, LONG[1], answers("done"))
     summing = engine.model.requests[2]
@@ -438,7 +438,7 @@ def test_all_is_asked_about_if_the_newest_step_goes_on_from_a_pause() -> None:
 
 
 def test_summary_without_time_is_not_asked_for() -> None:
-    """What is left is the step's."""
+    """The time that is left belongs to the step."""
     engine = an_engine(*LONG, answers("done"))
     while engine.turn.step < 2:
         engine.advance()
@@ -450,13 +450,13 @@ def test_summary_without_time_is_not_asked_for() -> None:
 
 
 def test_cancel_while_summing_up_ends_the_turn() -> None:
-    """Nothing of it is kept."""
+    """Nothing of the summary is stored."""
     engine = worked(*LONG, asides=(Stopped("half"),))
     assert (engine.turn.status, engine.turn.output_text, told(engine)) == (TurnStatus.CANCELLED, "one\n\ntwo", [])
 
 
 def test_summary_that_uses_the_budget_up_ends_the_turn() -> None:
-    """And is there for the session's next one."""
+    """The session's next turn can use it."""
     engine = worked(*LONG, asides=(replace(SHORT, usage=Usage(dollars=2.0)),))
     assert engine.turn.stop_reason is StopReason.BUDGET
     next_turn(engine, answers("well"))
@@ -464,7 +464,7 @@ def test_summary_that_uses_the_budget_up_ends_the_turn() -> None:
 
 
 def test_summary_before_a_turns_first_call_never_forbids_it() -> None:
-    """Whatever it cost: a first model call is always made."""
+    """A first model call is always made, whatever the summary cost."""
     engine = worked(sent_with(100, answers("done")), asides=())
     costly = replace(SHORT, usage=Usage(dollars=2.0))
     next_turn(engine, answers("well"), asides=(costly,))
@@ -473,7 +473,7 @@ def test_summary_before_a_turns_first_call_never_forbids_it() -> None:
 
 
 def test_summary_of_a_turn_that_failed_then_is_not_lost() -> None:
-    """The turn itself is left out, for no model ever answered it."""
+    """The turn itself is left out of later prompts, because no model ever answered it."""
     engine = worked(sent_with(100, answers("done")))
     next_turn(engine, ModelError("refused"), asides=(SHORT,))
     next_turn(engine, answers("well"))
@@ -482,7 +482,7 @@ def test_summary_of_a_turn_that_failed_then_is_not_lost() -> None:
 
 
 def test_reflection_comes_first_and_its_note_stays_with_its_results() -> None:
-    """What was thought of the newest results is kept with them."""
+    """The note about the newest results is kept beside them."""
     engine = an_engine(*LONG, answers("done"), asides=(answers("thought"), SHORT), think="low", reflect_every=2)
     engine.work()
     assert kinds(engine) == ["step", "step", "reflection", "compaction", "step"]
@@ -490,7 +490,7 @@ def test_reflection_comes_first_and_its_note_stays_with_its_results() -> None:
 
 
 def a_prompt(*messages: Message) -> Prompt:
-    """Of these messages alone."""
+    """A prompt of these messages alone."""
     known = TurnPreparation(context=(), prefix_hash="")
     return Prompt(
         system="", tools=(), messages=messages, preparation=known, render_hash="", is_cache_break=False, has_past=True
@@ -506,7 +506,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=6)
 
 
 def messages_of(turn: int, steps: list[Step]) -> tuple[Message, ...]:
-    """A turn's messages: a step without calls is a pause of the provider."""
+    """A turn's messages, in which a step without calls is a pause of the provider."""
     said = [Message(role="user", content=f"words {turn}")]
     for number, (calls, thinks) in enumerate(steps):
         ids = [f"{turn}.{number}.{position}" for position in range(calls)]
@@ -520,7 +520,7 @@ def messages_of(turn: int, steps: list[Step]) -> tuple[Message, ...]:
 
 
 def text(said: str) -> dict[str, Any]:
-    """A block."""
+    """A block of text."""
     return {"type": "text", "text": said}
 
 
@@ -529,9 +529,9 @@ def text(said: str) -> dict[str, Any]:
 def test_compaction_never_splits_a_call_from_its_result(
     past: list[Step], own: list[Step], later: list[Step], cut: int
 ) -> None:
-    """Whatever was said before the summary, and is said after it: results follow their calls, and no message is empty.
+    """Whatever is said before and after the summary, results follow their calls, and no message is empty.
 
-    What is sent grows only at its end; all of the newest step is there; what came later is whole.
+    What is sent only grows at its end; it has all of the newest step, and everything that came later.
     """
     compacted_at = min(cut, len(own))
     known = TurnPreparation(context=(), prefix_hash="", summary="what was", compacted_at=compacted_at)
@@ -553,9 +553,9 @@ def test_compaction_never_splits_a_call_from_its_result(
 @settings(max_examples=300)
 @given(past=STEPS, own=STEPS)
 def test_summary_is_asked_for_as_any_provider_takes_it(past: list[Step], own: list[Step]) -> None:
-    """Whatever was said: results follow their calls, the wish is the user's last word, the rest was sent before.
+    """Results follow their calls, and the request for a summary is the user's last message.
 
-    What is not asked about is sent verbatim after the summary.
+    Everything before it was sent before; what is not summarised is sent verbatim after the summary.
     """
     closed = (*messages_of(0, past), Message(role="assistant", content=[text("closed")]))
     sent = (*closed, *messages_of(1, own))

@@ -1,4 +1,4 @@
-"""What a fork minds of the steps that it was given (ADR 34)."""
+"""What a fork remembers of the steps that were copied to it (ADR 34)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
 
 
 def a_fork(step: int, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
-    """A turn that was given so many steps, and has none of its own."""
+    """A turn with so many copied steps and none of its own."""
     return a_turn(forked_from="origin", first_step=step, step=step, preparation=PREPARED, **changes)
 
 
 def taken(fork: Turn, *calls: Call) -> Turn:
-    """The fork once it minds these calls."""
+    """The fork after it adopted these calls."""
     return adopt_past(snapshot(fork), calls=calls).result
 
 
@@ -68,7 +68,7 @@ KINDS: tuple[Callable[[int, int], Call], ...] = (
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(KINDS)), max_size=12))
 def test_fork_minds_what_its_origin_minded_after_these_steps(asked: list[tuple[int, Any]]) -> None:
-    """What is folded from the journal is what the origin had in mind then, but for whether it got on."""
+    """The fork's recall is that of its origin after the same steps, except for its progress."""
     steps = [(step, kind) for step, kind in sorted(asked, key=lambda each: each[0])]
     calls = [kind(at, step) for at, (step, kind) in enumerate(steps)]
     by_step = [list(group) for _, group in groupby(calls, key=lambda call: call.step)]
@@ -78,7 +78,7 @@ def test_fork_minds_what_its_origin_minded_after_these_steps(asked: list[tuple[i
 
 
 def test_call_in_doubt_is_repeated_with_its_key() -> None:
-    """The tool knows by it whether it was done, though another turn asks."""
+    """The tool can tell by the key whether it was done, although another turn asks."""
     lost = a_write(0, tool="send", idempotency_key="origin:0.0")
     again = a_write(0, step=1, tool="send", turn_id="fork", idempotency_key="fork:1.0")
     fork = taken(a_fork(1), in_doubt(lost))
@@ -87,7 +87,7 @@ def test_call_in_doubt_is_repeated_with_its_key() -> None:
 
 
 def test_call_that_succeeded_is_a_duplicate_in_the_fork() -> None:
-    """As it would have been in the origin."""
+    """The call would have been a duplicate in the origin, too."""
     done = ended(a_call(0, tool="get", idempotent=True))
     assert duplicate_of(taken(a_fork(1), done).recall, a_call(0, step=1, tool="get", idempotent=True)) == "0.0"
 
@@ -105,13 +105,13 @@ def test_call_that_succeeded_is_a_duplicate_in_the_fork() -> None:
     ],
 )
 def test_fork_is_sent_what_the_step_was_sent(last: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Not what the origin was sent later: of its notes, its summary and its prefix."""
+    """Notes, a summary or a prefix that the origin was sent later are left out."""
     fork = taken(replace(a_fork(2), preparation=replace(PREPARED, **last)))
     assert fork.preparation == replace(PREPARED, **expected)
 
 
 def test_fork_that_is_taken_up_again_is_as_it_was() -> None:
-    """Whoever dies before its first step leaves nothing to mend; what it was warned of meanwhile stays so."""
+    """A visit that dies before the first step leaves nothing to repair; a warning given meanwhile is kept."""
     calls = (ended(a_call(0, tool="get", idempotent=True)), in_doubt(a_write(1, tool="send")))
     once = taken(a_fork(1), *calls)
     warned = replace(once, recall=replace(once.recall, warned=("max_steps",)))
@@ -119,7 +119,7 @@ def test_fork_that_is_taken_up_again_is_as_it_was() -> None:
 
 
 def test_fork_of_a_turn_that_was_never_prepared_is_none_either() -> None:
-    """It spoke before there were preparations, and its fork goes on without."""
+    """Its origin was started before preparations existed, and the fork continues without one."""
     assert taken(replace(a_fork(1), preparation=None)).preparation is None
 
 
@@ -133,12 +133,12 @@ def test_fork_of_a_turn_that_was_never_prepared_is_none_either() -> None:
     ],
 )
 def test_only_a_fork_that_has_not_spoken_is_to_be_taken_up(turn: Turn, expected: bool) -> None:
-    """One from step 0 was given nothing."""
+    """A fork from step 0 has no copied steps."""
     assert is_new_fork(turn) is expected
 
 
 def prompt_of(turn: Turn, system: str, own: list[Message]) -> Prompt:
-    """What an agent with that system text sends."""
+    """The prompt of an agent with that system text."""
     registry = Registry()
     registry.agent("agent", model="scripted:f", system=system, tools=[])
     return prepare(turn, registry.agents["agent"], past=(), own=own)
@@ -146,7 +146,7 @@ def prompt_of(turn: Turn, system: str, own: list[Message]) -> Prompt:
 
 @pytest.mark.parametrize(("system", "sent"), [("be brief", [THOUGHT]), ("be kind", [])])
 def test_thoughts_go_with_the_fork_only_behind_the_same_prefix(system: str, sent: list[dict[str, str]]) -> None:
-    """Under another system text no provider takes them."""
+    """No provider accepts thinking under another system text."""
     asks: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "look", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "u", "content": "seen"}
     said: list[tuple[str, Any]] = [("user", "hello"), ("assistant", [THOUGHT, asks]), ("user", [result])]
@@ -158,7 +158,7 @@ def test_thoughts_go_with_the_fork_only_behind_the_same_prefix(system: str, sent
 
 
 def a_forked_engine(starts: list[str]) -> Engine:
-    """An engine with a fork that was given a step with a read that need not run twice, told whenever it starts."""
+    """An engine with a fork that has a copied idempotent read, and with a hook that records starts."""
     engine = Engine(Starting(starts), same_look=Effect.READ_ONLY)
     engine.says(asks("same_look"), answers("so"))
     engine.work()
@@ -172,20 +172,20 @@ def a_forked_engine(starts: list[str]) -> Engine:
 
 
 class Starting(Hooks):
-    """Notes which turns start."""
+    """A hook that records which turns start."""
 
     def __init__(self, starts: list[str]) -> None:
         self._starts = starts
 
     def on_turn_start(self, event: TurnStart) -> None:
-        """Note it."""
+        """Record the turn."""
         self._starts.append(event.input)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("commits", range(4))
 def test_fork_whose_visit_dies_anywhere_goes_on_as_if_it_had_not(when: str, commits: int) -> None:
-    """It is told to hooks, minds what it was given, runs nothing of it again, and numbers its steps behind it."""
+    """Hooks hear of its start, no copied call runs again, and its own steps are numbered after the copied ones."""
     starts: list[str] = []
     engine = a_forked_engine(starts)
     engine.says(*[lambda: asks("same_look") if engine.model.requests[-1].step == 1 else answers("so")] * 4)

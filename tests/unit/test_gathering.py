@@ -1,4 +1,4 @@
-"""Loading memory and context pack for a turn: at the same time, and never in its way (A2, A3, A15)."""
+"""Loading memory and context pack for a turn, both at the same time, without ever blocking it (A2, A3, A15)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PACK = ContextPack(preferences=("be brief", "I like tea"), documents=(REFUNDS,))
 
 
 class Memories:
-    """Implements ``ports.MemoryStore``: what a function gives."""
+    """Implements ``ports.MemoryStore`` with what a function returns."""
 
     def __init__(self, load: Callable[[], tuple[Memory, ...]]) -> None:
         self.load = load
@@ -43,7 +43,7 @@ class Memories:
 
 
 class OneVault:
-    """Implements ``ports.Vault``: what a function gives."""
+    """Implements ``ports.Vault`` with what a function returns."""
 
     def __init__(self, load: Callable[[], ContextPack]) -> None:
         self.load = load
@@ -81,12 +81,12 @@ class Passing(SetClock):
 
 
 def a_stop(*, told: bool = False) -> SetStop:
-    """A signal that nobody gives, or somebody has given."""
+    """A stop signal, set or not."""
     return SetStop(SetClock(), told)
 
 
 def remembering(engine: Engine, **options: Any) -> None:  # noqa: ANN401 - an agent's fields
-    """Have the engine's agent remember, know, or both."""
+    """Give the engine's agent a memory, a vault, or both."""
     agents: Any = engine.coordinator.agents
     (name,) = agents
     changed = {name: replace(agents[name], **options)}
@@ -108,7 +108,7 @@ def gathering(
     pack: Callable[[], ContextPack],
     clock: Any = None,  # noqa: ANN401
 ) -> Gathering:
-    """One that loads by these functions, for the agent of the tests' engine."""
+    """A ``Gathering`` that loads with these functions, for the agent of the tests' engine."""
     return Gathering(
         memories=Memories(memories),
         vaults={"agent": OneVault(pack)},
@@ -125,7 +125,7 @@ def gather(loads: Gathering, turn: Turn | None = None, **options: Any) -> Gather
 
 
 def test_parts_are_loaded_at_the_same_time() -> None:
-    """Each waits for the other to be under way: one after the other, neither would come."""
+    """Each part waits for the other to be under way, so one after the other neither would end."""
     meet = threading.Barrier(2, timeout=60)
 
     def met(value: Any) -> Callable[[], Any]:  # noqa: ANN401 - either part
@@ -136,7 +136,7 @@ def test_parts_are_loaded_at_the_same_time() -> None:
 
 
 def test_preferences_in_memory_join_the_pack() -> None:
-    """A3: behind its own, each once; facts that fit stand before newer ones."""
+    """A3: they follow the pack's own, each once; facts that fit come before newer ones."""
     bob = replace(ANN, text="my dog is Bob")
     found = gather(gathering(lambda: (TEA, bob, replace(TEA, text="I hate milk"), ANN), lambda: PACK))
     assert found.pack.preferences == ("be brief", "I like tea", "I hate milk")
@@ -144,7 +144,7 @@ def test_preferences_in_memory_join_the_pack() -> None:
 
 
 def test_part_that_fails_is_left_out_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    """The other one is there, a log line says what is missing, and so does the preparation."""
+    """The other part is loaded, and both the log and the preparation say what is missing."""
 
     def fail() -> Any:  # noqa: ANN401 - never returns
         raise TransientError("the database is away")
@@ -165,7 +165,7 @@ def test_parts_are_left_out_when_there_are_no_threads_to_load_them() -> None:
 
 
 def test_part_that_takes_too_long_is_left_out() -> None:
-    """Nobody waits for it; what it brings later is nobody's business."""
+    """The turn does not wait for it, and what it brings later is dropped."""
     over = threading.Event()
     try:
         found = gather(gathering(lambda: (ANN,), lambda: (over.wait(30), PACK)[1], Passing()))
@@ -191,7 +191,7 @@ def test_stop_ends_the_wait() -> None:
 
 
 def test_agent_that_knows_nothing_loads_nothing() -> None:
-    """Neither memory nor vault: neither is asked, and no thread is started."""
+    """For an agent without memory and vault nothing is asked, and no thread is started."""
     loads = gathering(lambda: (ANN,), lambda: PACK)
     other = replace(loads, vaults={})
     agent = Engine().coordinator.agents["agent"]
@@ -202,7 +202,7 @@ def test_agent_that_knows_nothing_loads_nothing() -> None:
 
 
 class Recorded(Hooks):
-    """Notes the stages it is told of."""
+    """A hook that records the stages of a turn."""
 
     def __init__(self, stages: list[str]) -> None:
         self.stages = stages
@@ -221,7 +221,7 @@ class Recorded(Hooks):
 
 
 def engine_with(loads: Gathering, *hooks: Hooks) -> Engine:
-    """The engine, its agent with a memory and a vault."""
+    """The engine, whose agent has a memory and a vault."""
     engine = Engine(*hooks)
     remembering(engine, memory=True)
     step = replace(engine.coordinator.model_step, gathering=loads)
@@ -230,7 +230,7 @@ def engine_with(loads: Gathering, *hooks: Hooks) -> Engine:
 
 
 def test_turn_passes_its_stages_in_order() -> None:
-    """A2: counted, started, loaded, asked within its budget, closed, finalized; loaded once, whatever steps follow."""
+    """A2: it is claimed, started, loaded once, asked within its budget, closed and finalized."""
     stages: list[str] = []
     note = stages.append
     engine = engine_with(gathering(lambda: (note("load"), (ANN,))[1], lambda: PACK), Recorded(stages))
@@ -257,7 +257,7 @@ def test_turn_passes_its_stages_in_order() -> None:
 
 
 def test_what_was_loaded_is_kept_with_the_turn_and_sent_again() -> None:
-    """A6: memory, then what is not to be trusted, between metadata and the user's words; every step sends the same."""
+    """A6: memory, then untrusted text, come between metadata and the user's words, in every step alike."""
     packs = iter([PACK])
     engine = engine_with(gathering(lambda: (ANN,), lambda: next(packs)))
     engine.says(asks("look"), answers("By [doc:r.md#1], not [doc:r.md#2]."))
@@ -273,7 +273,7 @@ def test_what_was_loaded_is_kept_with_the_turn_and_sent_again() -> None:
 
 
 def test_what_could_not_be_loaded_is_told_by_the_preparation() -> None:
-    """The turn goes on."""
+    """The turn goes on without it."""
 
     def fail() -> Any:  # noqa: ANN401 - never returns
         raise ValueError("broken")
@@ -287,7 +287,7 @@ def test_what_could_not_be_loaded_is_told_by_the_preparation() -> None:
 
 
 def test_time_of_loading_is_the_turns_own() -> None:
-    """What loading takes is not there for the model."""
+    """The model has as much less time as loading took."""
     engine = Engine()
     engine.clock.now_s = 1_000.0
     loads = gathering(lambda: (engine.clock.wait(59.5), (ANN,))[1], lambda: PACK, engine.clock)
@@ -298,7 +298,7 @@ def test_time_of_loading_is_the_turns_own() -> None:
 
 
 def engine_on(engine: Engine, loads: Gathering) -> Engine:
-    """The same engine, its agent with a memory."""
+    """The same engine, whose agent has a memory."""
     remembering(engine, memory=True)
     object.__setattr__(
         engine.coordinator,
@@ -317,7 +317,7 @@ def engine_on(engine: Engine, loads: Gathering) -> Engine:
     ],
 )
 def test_turn_that_was_answered_is_remembered_once(reply: Any, remembered: list[str]) -> None:  # noqa: ANN401 - any reply
-    """In the commit of its end, cut short or not: a failed one leaves no memory, and looks after the end add none."""
+    """The commit of its end adds memories, cut short or not; a failed turn adds none, and neither do later looks."""
     engine = Engine()
     remembering(engine, memory=True)
     engine.store.turns[TURN_ID] = replace(engine.turn, input="Hi. I like tea.")
@@ -328,7 +328,7 @@ def test_turn_that_was_answered_is_remembered_once(reply: Any, remembered: list[
 
 
 def overtaken_by(reply: Any) -> Engine:  # noqa: ANN401 - a reply
-    """After a visit whose model answered only when another visit, whose model said ``reply``, had overtaken it."""
+    """The engine after a visit whose model answered only once another visit, with ``reply``, had overtaken it."""
     engine = engine_with(gathering(lambda: (), lambda: PACK))
     engine.store.turns[TURN_ID] = replace(engine.turn, input="I like tea.")
 
@@ -344,14 +344,14 @@ def overtaken_by(reply: Any) -> Engine:  # noqa: ANN401 - a reply
 
 
 def test_commit_of_a_zombie_leaves_no_memory_and_no_citation() -> None:
-    """A15: a visit that was overtaken while the model spoke writes nothing; the one that ends the turn does, once."""
+    """A15: a visit that was overtaken meanwhile writes nothing; the one that ends the turn writes once."""
     engine = overtaken_by(answers("Mine."))
     assert (engine.turn.output_text, engine.turn.citations) == ("Mine.", ())
     assert [memory.text for _, memory in engine.store.memories] == ["I like tea"]
 
 
 def test_zombie_does_not_end_a_turn_that_another_visit_goes_on_with() -> None:
-    """A15: the visit that overtook it waits for tools when the late answer comes, which changes nothing."""
+    """A15: the other visit waits for tools when the late answer comes, which changes nothing."""
     engine = overtaken_by(asks("look"))
     assert (engine.turn.status, engine.turn.output_text, engine.turn.citations) == (TurnStatus.RUNNING, "", ())
     assert engine.store.memories == []
@@ -359,7 +359,7 @@ def test_zombie_does_not_end_a_turn_that_another_visit_goes_on_with() -> None:
 
 
 def test_cancelled_turn_leaves_no_memory() -> None:
-    """Nothing comes of a turn that nobody wanted."""
+    """Nothing is remembered of a turn that was cancelled."""
     engine = Engine()
     remembering(engine, memory=True)
     engine.store.turns[TURN_ID] = replace(engine.turn, input="I like tea.")
@@ -370,7 +370,7 @@ def test_cancelled_turn_leaves_no_memory() -> None:
 
 @pytest.mark.parametrize("stop_reason", ["max_tokens", "refusal"])
 def test_reply_that_was_cut_short_cites_nothing(stop_reason: str) -> None:
-    """Only an answer has citations: neither the turn, nor its last event, nor its text tells of any."""
+    """Only an answer has citations; this turn, its last event and its text have none."""
     engine = engine_with(gathering(lambda: (), lambda: PACK))
     remembering(engine, show_citations=True)
     engine.says(replace(answers("By [doc:r.md#1] and als"), stop_reason=stop_reason))
@@ -380,7 +380,7 @@ def test_reply_that_was_cut_short_cites_nothing(stop_reason: str) -> None:
 
 
 def test_sources_are_listed_where_the_agent_shows_them() -> None:
-    """Behind the answer, in the turn's text; the model's own message stays as it was said."""
+    """They follow the answer in the turn's text; the model's own message stays unchanged."""
     engine = engine_with(gathering(lambda: (), lambda: PACK))
     remembering(engine, show_citations=True)
     engine.says(answers("By [doc:r.md#1]."))

@@ -1,4 +1,4 @@
-"""Judges: their declaration, the rules of a score that is due, and what of an answer is a score."""
+"""Judges: their declaration, the rules of a score that is due, and which answers are scores."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def deaf() -> float:
     ],
 )
 def test_judge_that_cannot_work_is_refused(name: str, fn: Any, options: dict[str, Any], problem: str) -> None:  # noqa: ANN401
-    """When it is declared, with its name and the mend."""
+    """It is refused when it is declared, with its name and what to change."""
     with pytest.raises(ConfigError, match=problem):
         Registry().judge(name, fn, **options)
 
 
 def test_judge_of_an_agent_must_be_known_once() -> None:
-    """A slip in its name is told when the agent is declared; a name is given once."""
+    """A wrong name is refused when the agent is declared, and so is a name that is given twice."""
     registry = Registry()
     assert registry.judge("brief", says) == "brief"
     with pytest.raises(ConfigError, match="judge 'brief' is declared twice"):
@@ -83,7 +83,7 @@ def test_judge_of_an_agent_must_be_known_once() -> None:
 
 @pytest.mark.parametrize("name", ["faithfulness", "relevance"])
 def test_built_in_judges_need_a_model_only(name: str) -> None:
-    """Their criteria are ours; another one given wins."""
+    """They have criteria, which others may replace."""
     registry = Registry()
     registry.judge(name, model="m")
     assert registry.judges[name].criterion == CRITERIA[name]
@@ -93,7 +93,7 @@ def test_built_in_judges_need_a_model_only(name: str) -> None:
 
 
 def test_models_of_judges_are_needed_too() -> None:
-    """A worker makes the clients of agents and judges."""
+    """A worker makes clients for the models of agents and of judges."""
     registry = Registry()
     registry.judge("relevance", model="j")
     registry.agent("a", model="m")
@@ -104,13 +104,13 @@ def test_models_of_judges_are_needed_too() -> None:
     ("said", "score"), [(1, Score(1.0)), (0.25, Score(0.25)), (Score(0, "bad"), Score(0.0, "bad"))]
 )
 def test_number_from_0_to_1_is_a_score(said: object, score: Score) -> None:
-    """With or without a reason."""
+    """A reason may be given with it."""
     assert score_of(said) == score
 
 
 @pytest.mark.parametrize("said", [True, None, "0.5", 1.01, -0.1, float("nan"), Score(2.0), (0.5, "why")])
 def test_anything_else_is_none(said: object) -> None:
-    """It is told what a score is."""
+    """The message says what a score is."""
     with pytest.raises(ValueError, match="a score is a number from 0 to 1"):
         score_of(said)
 
@@ -123,7 +123,7 @@ def test_anything_else_is_none(said: object) -> None:
     ],
 )
 def test_verdict_is_the_object_in_a_reply(text: str, score: Score) -> None:
-    """Models like to wrap it."""
+    """The text around the object, which models like to add, is ignored."""
     assert verdict_of(text) == score
 
 
@@ -132,14 +132,14 @@ DEEP = pytest.param('{"score":' * 5_000 + "}", id="deep")
 
 @pytest.mark.parametrize("text", ["", "0.5", "{}", '{"score": "high"}', '{"score": 7}', "{", '["score"]', DEEP])
 def test_reply_without_a_score_is_no_verdict(text: str) -> None:
-    """It counts as a failure of the judge."""
+    """Such a reply counts as a failure of the judge."""
     with pytest.raises(ValueError, match="score"):
         verdict_of(text)
 
 
 @given(st.text(), st.lists(st.text()), st.text())
 def test_case_holds_whatever_was_said(question: str, evidence: list[str], answer: str) -> None:
-    """Nothing in it can look like something else: it is JSON."""
+    """It is JSON, so that no text in it can pass for something else."""
     assert json.loads(case_of(question, evidence, answer)) == {
         "question": question,
         "evidence": evidence,
@@ -152,19 +152,19 @@ def test_case_holds_whatever_was_said(question: str, evidence: list[str], answer
 
 
 def claimed(row: ScoreRow, now: float = NOW) -> ScoreRow:
-    """Somebody begins to judge."""
+    """The row after an attempt has begun."""
     after, attempt = begin_judging(row, now, judge_s=30.0)
     assert attempt == after.attempt == row.attempt + 1
     return after
 
 
 def test_due_score_leaves_the_message_some_time() -> None:
-    """Then another one is sent."""
+    """Another message is sent only after that time."""
     assert (ROW.due_at, ROW.attempt, ROW.at) == (NOW + SEND_GRACE_S, 0, None)
 
 
 def test_one_judges_at_a_time() -> None:
-    """A second message changes nothing while the first one's judge may live."""
+    """A second message changes nothing as long as the first attempt may be alive."""
     row = claimed(ROW)
     assert (row.due_at, row.lease_until) == (NOW + 35.0, NOW + 35.0)
     assert begin_judging(row, NOW + 35.0, judge_s=30.0) == (row, None)
@@ -172,7 +172,7 @@ def test_one_judges_at_a_time() -> None:
 
 
 def test_word_is_taken_once() -> None:
-    """What is given stands, and nobody need look again."""
+    """The score stands, and nobody need look at it again."""
     row, taken = give(claimed(ROW), NOW + 1, attempt=1, score=Score(0.5, "so\x00 so"))
     assert taken
     assert (row.score, row.reason, row.error, row.at, row.due_at) == (0.5, "so\ufffd so", None, NOW + 1, None)
@@ -182,7 +182,7 @@ def test_word_is_taken_once() -> None:
 
 
 def test_judge_that_was_replaced_is_not_heard() -> None:
-    """It was stopped, another one was let in, and then it resumed."""
+    """A judge that was stopped and resumes after another attempt has begun changes nothing."""
     row = claimed(claimed(ROW), NOW + 40)
     assert give(row, NOW + 41, attempt=1, score=Score(1.0)) == (row, False)
     assert miss(row, NOW + 41, attempt=1, why="no") == (row, False)
@@ -190,7 +190,7 @@ def test_judge_that_was_replaced_is_not_heard() -> None:
 
 
 def test_judge_that_failed_is_asked_again_after_a_pause_and_at_last_given_up() -> None:
-    """Each time a longer one; its last error stands in the place of a score."""
+    """The pauses grow, and its last error is stored instead of a score."""
     row = ROW
     for attempt in range(1, ATTEMPTS):
         row, taken = miss(claimed(row), NOW, attempt=attempt, why="no")
@@ -206,13 +206,13 @@ def test_judge_that_failed_is_asked_again_after_a_pause_and_at_last_given_up() -
     ("wished_s", "pause_s"), [(0.0, PAUSE_S), (1.0, PAUSE_S), (30.0, 30.0), (1e9, LONGEST_PAUSE_S)]
 )
 def test_judge_is_left_alone_as_long_as_its_models_provider_asks(wished_s: float, pause_s: float) -> None:
-    """No shorter than that, nor than our own pause; a wish without measure does not put a score off for ever."""
+    """The pause is the longer one of the provider's and our own, up to a limit."""
     row, _ = miss(claimed(ROW), NOW, attempt=1, why="busy", wished_s=wished_s)
     assert row.due_at == NOW + pause_s
 
 
 def test_pause_is_left_only_where_a_judge_failed() -> None:
-    """Not where nobody began yet, nor where somebody judges or has judged."""
+    """There is no pause before the first attempt, during one, or after the score."""
     failed, _ = miss(claimed(ROW), NOW, attempt=1, why="no")
     assert pause_left(failed, NOW + 0.5) == (failed, PAUSE_S - 0.5)
     assert pause_left(failed, NOW + 99) == (failed, 0.0)
@@ -222,7 +222,7 @@ def test_pause_is_left_only_where_a_judge_failed() -> None:
 
 
 def test_score_whose_judges_all_died_is_given_up() -> None:
-    """Nobody looks at it for ever."""
+    """Otherwise it would be looked at for ever."""
     row = ROW
     for number in range(ATTEMPTS):
         row = claimed(row, NOW + 100 * number)

@@ -1,4 +1,4 @@
-"""Reflection: when it comes, what it costs, what is read of it, and that something always comes of it (A17)."""
+"""Reflection: when it is requested, what it costs, who reads it, and that it always has a result (A17)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fails() -> None:
 
 
 def worked(*replies: Told, asides: tuple[Told, ...] = (WELL,), **options: Any) -> Engine:  # noqa: ANN401
-    """A turn worked to its end."""
+    """The turn, worked until its end."""
     engine = an_engine(**options)
     engine.says(*replies, asides=asides)
     engine.work()
@@ -48,22 +48,22 @@ def budgeted(engine: Engine, **limits: Any) -> None:  # noqa: ANN401 - any limit
 
 
 def told(engine: Engine) -> list[dict[str, Any]]:
-    """What the events say of reflections."""
+    """The data of the events that report reflections."""
     return [dict(event.data) for event in engine.store.events if event.type == "reflection.completed"]
 
 
 def kinds(engine: Engine) -> list[str]:
-    """What the model was asked for."""
+    """The kind of each request to the model."""
     return [request.kind.value for request in engine.model.requests]
 
 
 def last_blocks(request: ModelRequest) -> list[dict[str, Any]]:
-    """The last message of a request."""
+    """The blocks of a request's last message."""
     return list(request.messages[-1].content)
 
 
 def test_reflection_follows_a_failure_and_is_read_by_every_later_call() -> None:
-    """Asked once, behind the results; its text stands there from then on, as it was said."""
+    """It is requested once, after the results, and stays there unchanged in every later request."""
     engine = worked(asks("look"), asks("write"), answers("done"), asides=(answers(" try the other\n"),))
     assert kinds(engine) == ["step", "reflection", "step", "step"]
     _, reflecting, second, third = engine.model.requests
@@ -76,7 +76,7 @@ def test_reflection_follows_a_failure_and_is_read_by_every_later_call() -> None:
 
 
 def test_reflection_stands_in_the_order_of_events() -> None:
-    """Between the start of the step that reads it and its model's word; the journal's messages know nothing of it."""
+    """Its event comes after the start of the step that reads it; the journal's messages do not have it."""
     engine = worked(asks("look"), answers("done"))
     types = engine.event_types
     at = types.index("reflection.completed")
@@ -87,7 +87,7 @@ def test_reflection_stands_in_the_order_of_events() -> None:
 
 
 def test_reflection_is_charged_and_told() -> None:
-    """Its tokens and dollars, one reflection, and no step."""
+    """Its tokens and dollars are charged, and it counts as one reflection but as no step."""
     costly = replace(WELL, usage=Usage(input_tokens=3, dollars=0.5))
     engine = worked(asks("look"), answers("done"), asides=(costly,))
     used = engine.turn.used
@@ -108,21 +108,21 @@ def test_reflection_is_charged_and_told() -> None:
     ],
 )
 def test_reflection_is_periodic_where_nothing_fails(options: dict[str, Any], reflects_before: list[int]) -> None:
-    """After every so many steps with calls, and never if thinking is off."""
+    """It is requested after every so many steps with calls, and never if thinking is off."""
     engine = worked(asks("write"), asks("write", "write"), asks("write"), answers("."), asides=(WELL,) * 3, **options)
     assert [event["step"] for event in told(engine)] == reflects_before
     assert engine.turn.status is TurnStatus.COMPLETED
 
 
 def test_reflection_comes_after_results_only() -> None:
-    """Neither before the first step nor while the provider only paused; a refused call is a failure too."""
+    """There is none before the first step or after a pause of the provider; a denied call counts as a failure."""
     paused = replace(answers("I look"), stop_reason="pause_turn")
     engine = worked(paused, asks("nonsense"), answers("done"), reflect_every=1)
     assert kinds(engine) == ["step", "step", "reflection", "step"]
 
 
 def test_thinking_that_is_off_asks_for_nothing() -> None:
-    """However much fails."""
+    """Failures lead to no reflection if thinking is off."""
     engine = worked(asks("look"), answers("done"), think="off")
     assert (kinds(engine), told(engine)) == (["step", "step"], [])
     assert engine.model.requests[0].think == "off"
@@ -132,7 +132,7 @@ def test_thinking_that_is_off_asks_for_nothing() -> None:
 
 
 def test_reflection_without_budget_is_a_stub() -> None:
-    """Nobody is asked, nothing is charged, and the model reads nothing of it."""
+    """The model is not asked, nothing is charged, and no later request has a note of it."""
     engine = an_engine()
     budgeted(engine, max_reflections=1)
     engine.says(asks("look"), asks("look", "look"), answers("done"), asides=[WELL])
@@ -147,7 +147,7 @@ def test_reflection_without_budget_is_a_stub() -> None:
 
 
 def test_reflection_without_time_is_a_stub() -> None:
-    """What is left is the step's."""
+    """The time that is left belongs to the step."""
     engine = an_engine()
     engine.says(asks("look"), answers("done"))
     engine.advance()
@@ -160,7 +160,7 @@ def test_reflection_without_time_is_a_stub() -> None:
 
 
 def test_reflection_leaves_its_step_the_time_it_needs() -> None:
-    """A model that fails again and again is given up in time; a slot is used up, for it was asked."""
+    """A model that keeps failing is given up in time; the reflection counts as used, because it was requested."""
     engine = an_engine()
 
     def slow() -> ModelReply:
@@ -186,14 +186,14 @@ def test_reflection_leaves_its_step_the_time_it_needs() -> None:
     ],
 )
 def test_reflection_that_fails_is_a_stub_and_the_loop_goes_on(aside: Told, said: str) -> None:
-    """It says why; the turn is answered all the same."""
+    """The stub says why, and the turn is answered all the same."""
     engine = worked(asks("look"), answers("done"), asides=(aside,))
     assert [(event["text"], event["is_stub"]) for event in told(engine)] == [(said, True)]
     assert (engine.turn.output_text, engine.turn.used.reflections) == ("done", 1)
 
 
 def test_reflection_that_was_cut_short_is_one() -> None:
-    """It is capped on purpose."""
+    """Its length is limited on purpose, so it is used although it was cut."""
     engine = worked(asks("look"), answers("done"), asides=(replace(WELL, stop_reason="max_tokens"),))
     assert last_blocks(engine.model.requests[-1])[-1]["text"] == NOTE
 
@@ -202,7 +202,7 @@ def test_reflection_that_was_cut_short_is_one() -> None:
 
 
 def test_reflection_that_uses_the_budget_up_ends_the_turn() -> None:
-    """As any other call would."""
+    """A reflection counts against the budget like any other model call."""
     costly = replace(WELL, usage=Usage(dollars=2.0))
     engine = worked(asks("look"), asides=(costly,))
     assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.INCOMPLETE, StopReason.BUDGET)
@@ -210,13 +210,13 @@ def test_reflection_that_uses_the_budget_up_ends_the_turn() -> None:
 
 
 def test_cancel_while_reflecting_ends_the_turn() -> None:
-    """What was thought by then is told to nobody."""
+    """What the model had said of its reflection by then is not stored."""
     engine = worked(asks("look", text="I look."), asides=(Stopped("half a thought"),))
     assert (engine.turn.status, engine.turn.output_text, told(engine)) == (TurnStatus.CANCELLED, "I look.", [])
 
 
 def test_cancel_after_reflecting_is_seen_with_its_commit() -> None:
-    """It is charged, and the turn ends."""
+    """The reflection is charged, and the turn ends."""
     engine = an_engine()
 
     def cancelled() -> ModelReply:
@@ -229,7 +229,7 @@ def test_cancel_after_reflecting_is_seen_with_its_commit() -> None:
 
 
 def test_death_between_reflection_and_commit_costs_one_more_call() -> None:
-    """Nothing is kept of the first, nothing is charged for it, and the step reads the second."""
+    """The first reflection is neither stored nor charged, and the step reads the second one."""
     engine = an_engine()
     engine.says(asks("look"), answers("done"), asides=[answers("lost"), WELL])
     engine.advance()
@@ -247,7 +247,7 @@ def test_death_between_reflection_and_commit_costs_one_more_call() -> None:
 
 
 def test_each_reflection_has_a_visit_of_its_own() -> None:
-    """A visit has time for one model call; the next one is asked for at once."""
+    """A visit has time for one model call, so the next visit is requested at once."""
     engine = an_engine()
     engine.says(asks("look"), answers("done"), asides=[WELL])
     engine.advance()
@@ -258,7 +258,7 @@ def test_each_reflection_has_a_visit_of_its_own() -> None:
 
 
 def test_zombie_does_not_reflect_for_another() -> None:
-    """Whoever lost the turn meanwhile changes nothing."""
+    """A visit that has lost the turn meanwhile changes nothing."""
     engine = an_engine()
 
     def overtaken() -> ModelReply:
@@ -274,7 +274,7 @@ def test_zombie_does_not_reflect_for_another() -> None:
 
 
 def test_later_turns_read_what_was_thought() -> None:
-    """The session's prompt only grows: what was sent is sent again."""
+    """The session's prompt only grows, so that what was sent once is sent again."""
     engine = worked(asks("look"), answers("done"))
     sent = engine.model.requests[-1].messages
     engine.store.insert_turn(replace(engine.turn, id="turn-2", preparation=None, step=0, used=Usage(), fence=0,
