@@ -22,7 +22,7 @@ import httpx2
 from harness_worker import RunContext
 from harness_worker.adapters.embedded.ports import LOOPBACK, listening_socket
 from harness_worker.adapters.mcp.exchanges import MOST_BYTES
-from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.run_context import DeadlineToken
 from harness_worker.testing.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]

@@ -32,8 +32,7 @@ from harness_worker.ports import (
     TurnStore,
     ignore,
 )
-from harness_worker.turn.artifact_fetch import ArtifactFetch
-from harness_worker.turn.artifact_sweep import ArtifactSweep
+from harness_worker.turn.artifacts import ArtifactFetch, ArtifactSweep
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller

@@ -17,9 +17,8 @@ from harness_worker.core.prompting.sent import blocks_of, bound_from, text_block
 from harness_worker.core.records import Carried, EventDraft, Message, Turn, TurnPreparation
 from harness_worker.core.registration.thinking import REFLECTION_TOKENS
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.core.reply_commit import COUNTS
 from harness_worker.core.text import clean_text
-from harness_worker.wire import EventType, as_mapping
+from harness_worker.wire import EventType
 
 NO_BUDGET: Final = "[budget exhausted]"
 NO_TIME: Final = "[deadline expired]"
@@ -209,8 +208,7 @@ def compaction(prompt: Prompt, turn: Turn, answer: AsideAnswer, after: Prompt) -
 def _aside(
     kind: EventType, prompt: Prompt, preparation: TurnPreparation, turn: Turn, answer: AsideAnswer, told: dict[str, Any]
 ) -> Aside:
-    usage = {name: value for name, value in as_mapping(answer.used).items() if name not in COUNTS}
     said = {"step": turn.step, "text": answer.text, "is_stub": answer.is_stub}
-    data = {**said, "model": prompt.model, "usage": usage, **told}
+    data = {**said, "model": prompt.model, "usage": answer.used.costs, **told}
     broke = {"cache_break": True} if prompt.is_cache_break else {}
     return Aside(preparation=preparation, used=answer.used, event=EventDraft(type=kind, data={**data, **broke}))

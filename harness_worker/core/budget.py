@@ -77,6 +77,11 @@ class Usage:
         """The tokens that were sent, cached ones included."""
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
+    @property
+    def costs(self) -> dict[str, float]:
+        """Tokens by class, and dollars: what a single model call reports."""
+        return {name: getattr(self, name) for name in (*TOKEN_CLASSES, "dollars")}
+
 
 WARNED_SHARE = 0.8
 """The share of a limit whose use triggers a warning."""

@@ -1,4 +1,4 @@
-"""JSON in the two forms the harness uses: compact for people and models, canonical for comparing."""
+"""JSON: compact for people and models, canonical for comparing, and as models embed it in their replies."""
 
 from __future__ import annotations
 
@@ -32,6 +32,15 @@ def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value
             return False
         level = [inner for each in level for inner in _inside(each)]
     return True
+
+
+def object_in(text: str) -> dict[str, Any]:
+    """The object between the first and the last brace; empty if that is not a JSON object."""
+    try:
+        said: object = json.loads(text[text.find("{") : text.rfind("}") + 1])
+    except (ValueError, RecursionError):  # RecursionError: nested deeper than Python can read
+        return {}
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
 
 
 def _integral(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -1,4 +1,4 @@
-"""The commit of a model's reply: its message, with the plan of waves or the end of the turn."""
+"""The commit of a model's reply: of a step, with the plan of waves or the end of the turn, or of an aside."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from harness_worker.core.asides import Aside
 from harness_worker.core.budget import Usage
 from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
 from harness_worker.core.decisions import Decision, Snapshot
@@ -15,12 +16,15 @@ from harness_worker.core.ending import NO_ANSWER_TEXT, end_turn
 from harness_worker.core.lifecycle import end_call, merge
 from harness_worker.core.outcomes import ToolOutcome
 from harness_worker.core.progress import (
+    AskModel,
     Finished,
     Next,
     close_turn,
     cut_turn,
+    exhausted,
     go_on,
     in_next_visit,
+    run_out,
     stop_turn,
 )
 from harness_worker.core.prompting.length import measured
@@ -29,7 +33,8 @@ from harness_worker.core.records import Call, CallStatus, EventDraft, Message, T
 from harness_worker.core.sources.citations import Citation
 from harness_worker.core.text import clean_text
 from harness_worker.core.visits import StopCause, Visit, stop_cause
-from harness_worker.wire import StopReason, TurnStatus, as_mapping
+from harness_worker.core.warnings import CONTEXT_LIMIT
+from harness_worker.wire import StopReason, TurnStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +63,6 @@ class Said:
 PAUSE = "pause_turn"
 """The provider paused while using tools of its own: its message is kept, and the next step continues it."""
 
-COUNTS = ("steps", "tool_calls", "reflections")
-"""The counts in a turn's usage that a model call does not report."""
-
 _INCOMPLETE = {
     "max_tokens": StopReason.MAX_TOKENS,
     "model_context_window_exceeded": StopReason.MAX_TOKENS,
@@ -75,6 +77,13 @@ def plan(snapshot: Snapshot, *, visit: Visit, said: Said) -> Decision[Next]:
     message = Message(role="assistant", content=[dict(block) for block in said.content])
     events = (_model_completed(snapshot.turn.step, said), *decision.events)
     return replace(decision, messages=(message, *decision.messages), events=events)
+
+
+def commit_aside(snapshot: Snapshot, *, visit: Visit, aside: Aside) -> Decision[Next]:
+    """Store an aside: charge for it, report it, and let the turn go on to its step if it still may."""
+    fresh = replace(snapshot, calls=())
+    decision = _after_aside(fresh, visit, _charged(snapshot.turn, aside))
+    return replace(decision, events=(aside.event, *decision.events))
 
 
 def go_on_asked(snapshot: Snapshot, *, visit: Visit, answered: Sequence[Call]) -> Decision[Next]:
@@ -153,9 +162,29 @@ def _cut_short(call: Call, said: Said) -> ToolOutcome:
     return (call.outcome if is_whole else None) or not_run(call, "the reply was cut short")
 
 
+def _charged(turn: Turn, aside: Aside) -> Turn:
+    """The turn, charged for the aside; after a summary, its context's length may be warned of again."""
+    warned = turn.recall.warned
+    if aside.event.type == "compaction.completed":
+        warned = tuple(name for name in warned if name != CONTEXT_LIMIT)
+    recall = replace(turn.recall, warned=warned)
+    carried = aside.carried or turn.carried
+    return replace(turn, used=turn.used.plus(aside.used), preparation=aside.preparation, carried=carried, recall=recall)
+
+
+def _after_aside(fresh: Snapshot, visit: Visit, turn: Turn) -> Decision[Next]:
+    cause = stop_cause(turn, fresh.now)
+    if cause is not None:
+        return stop_turn(fresh, turn, (), cause, {})
+    reason = exhausted(turn, now=fresh.now)
+    if reason is not None:
+        return run_out(fresh, turn, (), reason)
+    going: Decision[Next] = Decision(result=AskModel(turn=turn), turn=turn)
+    return in_next_visit(going, visit, now=fresh.now)
+
+
 def _model_completed(step: int, said: Said) -> EventDraft:
-    usage = {name: value for name, value in as_mapping(said.usage).items() if name not in COUNTS}
-    data = {"step": step, "text": said.text, "stop_reason": said.stop_reason, "usage": usage}
+    data = {"step": step, "text": said.text, "stop_reason": said.stop_reason, "usage": said.usage.costs}
     return EventDraft(type="model.completed", data={**data, **_asked(said.prompt)})
 
 

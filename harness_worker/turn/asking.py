@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from harness_worker.core.aside_commit import commit_aside
 from harness_worker.core.asides import compactable, due
 from harness_worker.core.progress import Next
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.prompting.tool_selection import callable_tools
 from harness_worker.core.records import Turn
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.core.reply_commit import Said, plan
+from harness_worker.core.reply_commit import Said, commit_aside, plan
 from harness_worker.core.visits import StopCause, Visit
 from harness_worker.errors import ModelError, OutOfTime, PromptTooLong, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Clock, ModelReply, StopSignal

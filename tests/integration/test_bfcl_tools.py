@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness_worker.adapters.sql.engine import make_engine
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.registry import Registry
-from harness_worker.core.run_context import RunContext
+from harness_worker.core.run_context import DeadlineToken, RunContext
 from harness_worker.errors import ArgumentsInvalid, ToolError
 from harness_worker.workloads.base import Half, Observation, RecordedCall, WorkloadTask, session_of
 from harness_worker.workloads.bfcl.serve import registry_over

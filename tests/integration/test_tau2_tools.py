@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.registry import Registry
-from harness_worker.core.run_context import RunContext
+from harness_worker.core.run_context import DeadlineToken, RunContext
 from harness_worker.errors import ToolError
 from harness_worker.workloads.base import Half, Observation, RecordedCall, WorkloadTask
 from harness_worker.workloads.state import WorkloadState

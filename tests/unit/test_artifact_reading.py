@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.decisions import Artifact
 from harness_worker.core.prompting.artifact_reading import HEADING_CHARS, MOST_CHARS, part_of, reader, refers, tools_for
 from harness_worker.core.records import Message
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
-from harness_worker.core.run_context import RunContext
+from harness_worker.core.run_context import DeadlineToken, RunContext
 from harness_worker.errors import PermanentError, ToolError, ToolTransientError, TransientError
 from harness_worker.testing.waiting import wait_until
-from harness_worker.turn.artifact_fetch import ArtifactFetch
-from harness_worker.turn.artifact_sweep import BATCH, EVERY_S, ArtifactSweep
+from harness_worker.turn.artifacts import BATCH, EVERY_S, ArtifactFetch, ArtifactSweep
 from harness_worker.wire import READ_ARTIFACT
 from tests.unit.builders import NOW
 from tests.unit.engine_kit import KeptBlobs, SetClock

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from harness_worker.errors import InvariantError
-from harness_worker.workloads.bfcl.recorded import recorded_call
-from harness_worker.workloads.bfcl.schemas import json_schema
+from harness_worker.workloads.bfcl.notation import json_schema, recorded_call
 from harness_worker.workloads.bfcl.snapshot import freeze, thaw
 
 

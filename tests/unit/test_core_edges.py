@@ -9,14 +9,13 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, Field, SecretStr
 
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.agent_options import check_agent
 from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.docstrings import parse_docstring
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.core.run_context import RunContext
+from harness_worker.core.run_context import DeadlineToken, RunContext
 from harness_worker.errors import ArgumentsInvalid, ConfigError, UnserialisableResult
 
 CONTEXT = RunContext(

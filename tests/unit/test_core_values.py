@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from harness_worker.core.budget import DEFAULT_LIMITS, BudgetLimits, Usage, agent_limits
 from harness_worker.core.canonical import canonical, compact
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.outcomes import (
     DenialReason,
     ToolArtifactReference,
@@ -26,6 +25,7 @@ from harness_worker.core.outcomes import (
     is_error,
     to_record,
 )
+from harness_worker.core.run_context import DeadlineToken
 from harness_worker.core.text import clean_json
 
 OUTCOMES: list[tuple[ToolOutcome, str, bool, float]] = [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness_worker import Effect, RunContext, ToolError
-from harness_worker.core.deadline import DeadlineToken
+from harness_worker.core.run_context import DeadlineToken
 from harness_worker.demo import shop
 from harness_worker.demo.conversations import CONVERSATIONS
 from harness_worker.demo.database import reset, shop_file

@@ -18,9 +18,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from harness_worker import Effect, Hooks, Registry, RunContext
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.tool_options import TIMEOUT_CEILING_S
 from harness_worker.core.registration.tools import ToolSpec
+from harness_worker.core.run_context import DeadlineToken
 from harness_worker.core.text import clean_text
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 

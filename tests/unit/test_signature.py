@@ -19,10 +19,9 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import PydanticCustomError
 from typing_extensions import Doc
 
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.registration.signature import HintedFunction, inspect_function
 from harness_worker.core.replay import fingerprint
-from harness_worker.core.run_context import RunContext
+from harness_worker.core.run_context import DeadlineToken, RunContext
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 
 if TYPE_CHECKING:

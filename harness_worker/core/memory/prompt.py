@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from harness_worker.core.json_reply import object_in
+from harness_worker.core.canonical import object_in
 from harness_worker.core.memory.memories import MEMORY_CHARS, MOST_A_TURN, Memory, MemoryKind
 from harness_worker.core.text import clean_text
 

@@ -1,4 +1,7 @@
-"""The resource keys of a call: calls that have none in common may run together."""
+"""Rules of a tool's author about arguments, and those that give a call's resource keys.
+
+Calls that have no resource key in common may run together.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from harness_worker.core.canonical import canonical
 from harness_worker.core.registration.approval_policy import DeclaredApproval
-from harness_worker.core.registration.argument_view import ArgumentsView
 from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.core.registration.lock_policy import DeclaredLock
 from harness_worker.core.registration.tools import Arguments
@@ -26,6 +28,21 @@ def default_keys(tool_name: str, values: Arguments) -> tuple[str, ...]:
 
 def unknown_keys(_values: Arguments) -> None:
     """No keys are known: the call runs alone."""
+
+
+class ArgumentsView(dict[str, Any]):
+    """A mapping whose entries are also attributes: ``a.order_id`` and ``a["order_id"]``.
+
+    An argument wins over a method of the same name, so that a tool may have a parameter ``items``.
+    """
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - any argument's value
+        """The argument with that name, else the attribute of a dict."""
+        if dict[str, Any].__contains__(self, name):
+            return dict[str, Any].__getitem__(self, name)
+        return super().__getattribute__(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

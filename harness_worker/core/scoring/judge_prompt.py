@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from harness_worker.core.json_reply import object_in
+from harness_worker.core.canonical import object_in
 from harness_worker.core.registration.judges import Score, score_of
 
 _SYSTEM: Final = """You judge one answer of an assistant by one criterion.

@@ -11,10 +11,9 @@ from functools import partial
 
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
-from harness_worker.core.deadline import DeadlineToken
 from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionResult, ToolOutcome, shortened
 from harness_worker.core.registration.tools import ToolSpec
-from harness_worker.core.run_context import RunContext
+from harness_worker.core.run_context import DeadlineToken, RunContext
 from harness_worker.core.text import cut_text
 from harness_worker.core.tool_results import describe, outcome_of_exception, outcome_of_return
 from harness_worker.errors import ArgumentsOutdated, HarnessError, ToolError, ToolOutcomeUnknown, ToolTransientError

@@ -17,8 +17,7 @@ from typing import Any, Final
 from harness_worker.bootstrap.extras import installing
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import WorkloadTask
-from harness_worker.workloads.bfcl.recorded import recorded_call
-from harness_worker.workloads.bfcl.schemas import json_schema
+from harness_worker.workloads.bfcl.notation import json_schema, recorded_call
 
 CATEGORIES: Final = ("base", "long_context", "miss_func", "miss_param")
 

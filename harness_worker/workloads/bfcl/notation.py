@@ -1,17 +1,19 @@
-"""Parses BFCL's recorded calls without running them; the package itself would evaluate their text."""
+"""Translates BFCL's own notation: recorded calls and function documents."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, cast
 
 from harness_worker.workloads.base import RecordedCall
 
+_TYPES: Final = {"dict": "object", "float": "number", "tuple": "array"}
+
 
 def recorded_call(text: str, signatures: Mapping[str, inspect.Signature]) -> RecordedCall:
-    """One call, with its arguments by name.
+    """One call, with its arguments by name; it is parsed, not run, whereas the package itself would evaluate its text.
 
     Args:
         text: The recorded text, ``mv(source='a', destination='b')``; arguments are literals, by name or by position.
@@ -26,6 +28,21 @@ def recorded_call(text: str, signatures: Mapping[str, inspect.Signature]) -> Rec
     names = list(signatures[call.func.id].parameters)[1:]
     placed = {name: ast.literal_eval(value) for name, value in zip(names, call.args, strict=False)}
     return RecordedCall(tool=call.func.id, arguments={**placed, **_named(call, text)}, is_read=False)
+
+
+def json_schema(document: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The document with JSON Schema's names of types; the type ``any`` is left out."""
+    if isinstance(document, list):
+        return [json_schema(part) for part in cast("list[Any]", document)]
+    if not isinstance(document, dict):
+        return document
+    parts = cast("dict[str, Any]", document)
+    # A property may itself be called "type": then its value is a document, not a name.
+    return {
+        key: _TYPES.get(part, part) if key == "type" and isinstance(part, str) else json_schema(part)
+        for key, part in parts.items()
+        if not (key == "type" and part == "any")
+    }
 
 
 def _named(call: ast.Call, text: str) -> dict[str, Any]:

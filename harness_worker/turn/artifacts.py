@@ -1,18 +1,49 @@
-"""Removing expired artifacts, once a minute, beside the reconciler."""
+"""Artifacts once they are stored: finding their texts, and removing those that have expired."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 
-from harness_worker.errors import HarnessError, PermanentError
+from harness_worker.core.run_context import RunContext
+from harness_worker.errors import HarnessError, PermanentError, ToolTransientError, TransientError
 from harness_worker.ports import Artifacts, BlobStore, Clock, ExpiredArtifact
 
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
 BATCH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactFetch:
+    """Finds the texts of artifacts, each only for its own session.
+
+    Args:
+        artifacts: Knows the sessions of artifacts.
+        blobs: Stores their bytes.
+    """
+
+    artifacts: Artifacts
+    blobs: BlobStore
+
+    def __call__(self, artifact_id: str, context: RunContext) -> str | None:
+        """The whole text; ``None`` if the session has no such artifact, or no longer has it.
+
+        Raises:
+            ToolTransientError: The journal or the store did not answer.
+        """
+        try:
+            url = self.artifacts.url_of(artifact_id, tenant=context.tenant, session_id=context.session_id)
+            return None if url is None else self.blobs.get(url).decode()
+        except TransientError as error:
+            log.warning("artifact %s not read: %s", artifact_id, error)
+            raise ToolTransientError("the artifact store does not answer; try again") from error
+        except PermanentError as error:
+            log.warning("artifact %s has no bytes: %s", artifact_id, error)
+            return None
 
 
 class ArtifactSweep:
