@@ -8,23 +8,12 @@ from contextlib import suppress
 from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
 from api_gateway.limits.rates import rates_in
 from api_gateway.requests.turns import BudgetRequest
 from harness_worker.errors import ConfigError
-from harness_worker.variables import (
-    PREFIX,
-    ArtifactUrl,
-    BrokerUrl,
-    ErrorDetails,
-    Flag,
-    LogLevel,
-    RedisUrl,
-    WebhookSecret,
-    loaded,
-    refusal,
-)
+from harness_worker.variables import PREFIX, ErrorDetails, Flag, SharedSettings, loaded, refusal
 
 
 def _parsed(value: object) -> object:
@@ -50,25 +39,13 @@ def _checked_rates(text: str) -> str:
     return text
 
 
-class Settings(BaseSettings):
-    """Every setting of the gateway package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
-
-    White space around a text is dropped, as in the worker's settings.
-    """
-
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, str_strip_whitespace=True
-    )
+class Settings(SharedSettings):
+    """Every setting of the gateway package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds."""
 
     database_url: Annotated[str, AfterValidator(_of_a_database)] = Field(
         description="sqlite:///FILE or postgresql://…; the same database as the workers'"
     )
-    redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: live events, and the broker")
-    broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
-    artifact_url: ArtifactUrl = Field(default=None, description="the workers' artifact store: file:///DIR, s3://…")
     dev_keyless: Flag = Field(default=False, description="serve this machine without API keys")
-    log_level: LogLevel = "INFO"
-    max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     body_idle_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     publish_timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
     tenant_budget: Annotated[BudgetRequest | None, NoDecode, BeforeValidator(_parsed)] = Field(
@@ -79,9 +56,6 @@ class Settings(BaseSettings):
     )
     tenant_rate: Annotated[str, AfterValidator(_checked_rates)] | None = Field(
         default=None, description="how often a tenant may post turns: 120/minute, or 10/second; 1000/day"
-    )
-    webhook_secret: WebhookSecret = Field(
-        default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
     webhook_private: Flag = Field(default=False, description="let webhooks call addresses that are not public")
     tenant_dollars: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(

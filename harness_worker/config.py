@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from harness_worker.variables import (
     PREFIX,
-    ArtifactUrl,
-    BrokerUrl,
     ErrorDetails,
     Flag,
     HttpUrl,
-    LogLevel,
-    RedisUrl,
-    WebhookSecret,
+    SharedSettings,
     loaded,
     refusal,
 )
@@ -40,44 +36,30 @@ def _named_home(home: object) -> object:
     return _HOME if isinstance(home, str) and not home.strip() else home
 
 
-class Settings(BaseSettings):
+class Settings(SharedSettings):
     """Every setting of the worker package; a field ``x`` is the variable ``HARNESS_X``. Times are in seconds.
 
-    White space around a value is dropped, because values from files, such as secrets, often end in a newline.
     Variables that Anthropic's and OpenTelemetry's own tools read keep their names: ``ANTHROPIC_API_KEY``,
     ``ANTHROPIC_BASE_URL``, ``OTEL_…``.
     The protocol's times (``lease_ttl_s`` … ``late_grace_s``) are explained in docs/reference/settings.md.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        frozen=True,
-        extra="forbid",
-        env_ignore_empty=True,
-        populate_by_name=True,
-        str_strip_whitespace=True,
-    )
+    model_config = SettingsConfigDict(populate_by_name=True)
 
     app: str | None = Field(default=None, description="module:registry, the agents and tools to serve")
     home: Annotated[Path, BeforeValidator(_named_home)] = Field(
         default=_HOME, description="where `harness up` keeps its data"
     )
     database_url: str | None = Field(default=None, description="sqlite:///FILE or postgresql://…")
-    redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
-    broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
     gateway_url: str | None = Field(default=None, description="a running gateway, for commands that ask one")
     api_key: Annotated[SecretStr | None, AfterValidator(_header_value)] = Field(
         default=None, description="the key of that gateway, for commands that ask it"
     )
-    artifact_url: ArtifactUrl = Field(default=None, description="fsspec URL of the artifact store: file:///DIR, s3://…")
     vault: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="a directory of documents, for every agent that names none of its own"
     )
     retriever: Literal["bm25", "semantic"] = Field(
         default="bm25", description="finds memories and documents by words in common, or by meaning"
-    )
-    webhook_secret: WebhookSecret = Field(
-        default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
     flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
     anthropic_api_key: Annotated[SecretStr | None, AfterValidator(lambda key: key or None)] = Field(
@@ -113,10 +95,8 @@ class Settings(BaseSettings):
     )
     max_tool_timeout_s: Seconds = 45.0
     visibility_timeout_s: Seconds = 120.0
-    max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     artifact_threshold_chars: Annotated[int, Field(ge=200)] = 12_000
     artifact_ttl_s: Annotated[float, Field(gt=0)] = 3_600.0
-    log_level: LogLevel = "INFO"
     faults: Path | None = Field(
         default=None, description="for drills and tests only: the directory of a plan of faults to inject"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr, ValidationError
-from pydantic_settings import BaseSettings
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.credentials import webhook_secrets
 from harness_worker.errors import ConfigError
@@ -51,6 +51,26 @@ ArtifactUrl: TypeAlias = Annotated[str | None, AfterValidator(_rooted)]
 LogLevel: TypeAlias = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_stripped)]
 WebhookSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_usable)]
+
+
+class SharedSettings(BaseSettings):
+    """The settings that both packages have; a field ``x`` is the variable ``HARNESS_X``.
+
+    White space around a value is dropped, because values from files, such as secrets, often end in a newline.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, str_strip_whitespace=True
+    )
+
+    redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
+    broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
+    artifact_url: ArtifactUrl = Field(default=None, description="fsspec URL of the artifact store: file:///DIR, s3://…")
+    webhook_secret: WebhookSecret = Field(
+        default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
+    )
+    max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
+    log_level: LogLevel = "INFO"
 
 
 def loaded(kind: type[S], overrides: Mapping[str, Any], complaint: Callable[[ErrorDetails], str]) -> S:
