@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -12,7 +11,7 @@ import pytest
 
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.registration.registry import Registry
-from harness_worker.core.run_context import DeadlineToken, RunContext
+from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ArgumentsInvalid, ToolError
 from harness_worker.workloads.base import Half, Observation, RecordedCall, WorkloadTask, session_of
 from harness_worker.workloads.bfcl.serve import registry_over
@@ -46,14 +45,11 @@ def workload(bfcl: Bfcl, database_url: str) -> Iterator[BfclWorkload]:
 
 
 def _context(task: WorkloadTask, number: int, session_id: str | None = None) -> RunContext:
-    return RunContext(
+    return RunContext.for_tests(
         turn_id=f"turn-{task.id}",
         call_id=f"0.{number}",
         session_id=session_id or session_of(task.id, "test"),
-        tenant="tenant",
-        attempt=1,
         idempotency_key=f"{task.id}:{number}",
-        deadline=DeadlineToken(at_s=float("inf"), clock=time.monotonic),
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from harness_worker.core.registration.registry import Registry
-from harness_worker.core.run_context import DeadlineToken, RunContext
+from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ToolError
 from harness_worker.workloads.base import Half, Observation, RecordedCall, WorkloadTask
 from harness_worker.workloads.state import WorkloadState
@@ -34,15 +33,7 @@ def _workload(domain: Domain, state: WorkloadState) -> Tau2Workload:
 
 
 def _context(task: WorkloadTask, number: int) -> RunContext:
-    return RunContext(
-        turn_id=f"turn-{task.id}",
-        call_id=f"0.{number}",
-        session_id="session",
-        tenant="tenant",
-        attempt=1,
-        idempotency_key=f"{task.id}:{number}",
-        deadline=DeadlineToken(at_s=float("inf"), clock=time.monotonic),
-    )
+    return RunContext.for_tests(turn_id=f"turn-{task.id}", call_id=f"0.{number}", idempotency_key=f"{task.id}:{number}")
 
 
 def _observe(tool: Callable[[dict[str, Any], RunContext], str], call: RecordedCall, ctx: RunContext) -> Observation:

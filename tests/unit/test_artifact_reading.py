@@ -13,7 +13,7 @@ from harness_worker.core.prompting.artifact_reading import HEADING_CHARS, MOST_C
 from harness_worker.core.records import Message
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
-from harness_worker.core.run_context import DeadlineToken, RunContext
+from harness_worker.core.run_context import RunContext
 from harness_worker.errors import PermanentError, ToolError, ToolTransientError, TransientError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.artifacts import BATCH, EVERY_S, ArtifactFetch, ArtifactSweep
@@ -23,15 +23,7 @@ from tests.unit.engine_kit import KeptBlobs, SetClock
 from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
 
 TEXT = "0123456789"
-CONTEXT = RunContext(
-    turn_id="turn",
-    call_id="0.0",
-    session_id="session",
-    tenant="tenant",
-    attempt=1,
-    idempotency_key="k",
-    deadline=DeadlineToken(at_s=NOW, clock=lambda: 0.0),
-)
+CONTEXT = RunContext.for_tests(tenant="tenant")
 
 
 def a_reader(text: str | None = TEXT, threshold_chars: int = 12_000) -> ToolSpec:

@@ -15,18 +15,10 @@ from harness_worker.core.registration.docstrings import parse_docstring
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.core.run_context import DeadlineToken, RunContext
+from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ArgumentsInvalid, ConfigError, UnserialisableResult
 
-CONTEXT = RunContext(
-    turn_id="turn",
-    call_id="0.0",
-    session_id="session",
-    tenant="tenant",
-    attempt=1,
-    idempotency_key="key",
-    deadline=DeadlineToken(at_s=1.0, clock=lambda: 0.0),
-)
+CONTEXT = RunContext.for_tests()
 
 
 @pytest.fixture

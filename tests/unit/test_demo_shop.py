@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from harness_worker import Effect, RunContext, ToolError
-from harness_worker.core.run_context import DeadlineToken
 from harness_worker.demo import shop
 from harness_worker.demo.conversations import CONVERSATIONS
 from harness_worker.demo.database import reset, shop_file
@@ -27,15 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _context(key: str) -> RunContext:
-    return RunContext(
-        turn_id="t",
-        call_id=key,
-        session_id="s",
-        tenant="default",
-        attempt=1,
-        idempotency_key=key,
-        deadline=DeadlineToken(at_s=60.0, clock=lambda: 0.0),
-    )
+    return RunContext.for_tests(call_id=key, idempotency_key=key)
 
 
 def _rows(query: str) -> list[Any]:

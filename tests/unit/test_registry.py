@@ -20,19 +20,10 @@ from pydantic import BaseModel, Field
 from harness_worker import Effect, Hooks, Registry, RunContext
 from harness_worker.core.registration.tool_options import TIMEOUT_CEILING_S
 from harness_worker.core.registration.tools import ToolSpec
-from harness_worker.core.run_context import DeadlineToken
 from harness_worker.core.text import clean_text
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 
-CTX = RunContext(
-    turn_id="t",
-    call_id="0.0",
-    session_id="s",
-    tenant="x",
-    attempt=1,
-    idempotency_key="k",
-    deadline=DeadlineToken(at_s=1.0, clock=lambda: 0.0),
-)
+CTX = RunContext.for_tests()
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"n": {"type": "integer", "default": 3}, "tags": {"type": "array", "items": {"type": "string"}}},

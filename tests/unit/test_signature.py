@@ -21,21 +21,13 @@ from typing_extensions import Doc
 
 from harness_worker.core.registration.signature import HintedFunction, inspect_function
 from harness_worker.core.replay import fingerprint
-from harness_worker.core.run_context import DeadlineToken, RunContext
+from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ArgumentsInvalid, ConfigError
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-CTX = RunContext(
-    turn_id="t",
-    call_id="0.0",
-    session_id="s",
-    tenant="x",
-    attempt=1,
-    idempotency_key="k",
-    deadline=DeadlineToken(at_s=1.0, clock=lambda: 0.0),
-)
+CTX = RunContext.for_tests()
 
 
 class Size(enum.Enum):
