@@ -34,7 +34,7 @@ from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller, tell_start
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.pre_hooks import PreHooks
-from harness_worker.turn.scarcity import scarcity_is_transient
+from harness_worker.turn.scarcity import is_passing, scarcity_is_transient
 from harness_worker.turn.sending import Sending
 from harness_worker.wire import StopReason
 
@@ -103,15 +103,15 @@ class Coordinator:
     def _open(self, turn_id: str) -> Opened | Held | None:
         opening = partial(open_visit, owner=self.new_owner(), timing=self.timing, tools_of=self._tools_of)
         asked = self.clock.monotonic()
-        try:
-            with scarcity_is_transient():
+        with scarcity_is_transient():
+            try:
                 opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
-        except (TransientError, ConfigError):
-            raise
-        except Exception:  # the task boundary: a bug of ours ends the turn instead of repeating for ever
-            log.exception("visit of turn %s could not open", turn_id)
-            self._fail_unopened(turn_id)
-            return None
+            except Exception as error:  # the task boundary: a bug of ours ends the turn instead of repeating for ever
+                if is_passing(error) or isinstance(error, ConfigError):
+                    raise
+                log.exception("visit of turn %s could not open", turn_id)
+                self._fail_unopened(turn_id)
+                return None
         return replace(opened, visit=replace(opened.visit, asked=asked)) if isinstance(opened, Opened) else opened
 
     def _fail_unopened(self, turn_id: str) -> None:
@@ -134,11 +134,10 @@ class Coordinator:
     def _next_or_failed(self, opened: Opened, stop: StopSignal) -> Finished | Dispatch | None:
         visit = opened.visit
         try:
-            with scarcity_is_transient():
-                return self._next(visit, opened.after, stop)
-        except TransientError:
-            raise
-        except Exception:  # the task boundary: a bug of ours ends the turn instead of repeating for ever
+            return self._next(visit, opened.after, stop)
+        except Exception as error:  # the task boundary: a bug of ours ends the turn instead of repeating for ever
+            if is_passing(error):
+                raise
             log.exception("visit of turn %s failed", visit.turn.id)
             return self._failed(visit)
 
@@ -152,12 +151,11 @@ class Coordinator:
         """The reports of the open reads, as far as the gate can give them; it accepts no results from then on."""
         reports = NO_REPORTS
         try:
-            with scarcity_is_transient():
-                self.gate.raise_fence(visit.turn.id, visit.turn.fence)  # else it would report nothing
-                reports = self._reports(visit, stop=True)
-        except TransientError:
-            raise
-        except Exception:  # the task boundary: the failure may have been in reading these very reports
+            self.gate.raise_fence(visit.turn.id, visit.turn.fence)  # else it would report nothing
+            reports = self._reports(visit, stop=True)
+        except Exception as error:  # the task boundary: the failure may have been in reading these very reports
+            if is_passing(error):
+                raise
             log.exception("reads of turn %s are reported as not run", visit.turn.id)
         self.gate.close(visit.turn.id, visit.turn.fence)
         return reports

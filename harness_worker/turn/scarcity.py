@@ -25,6 +25,18 @@ def scarcity_is_transient() -> Generator[None]:
     try:
         yield
     except (MemoryError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in _ERRNOS:
+        if not _is_scarcity(error):
             raise
         raise TransientError(f"the system had too little of something: {error!r}") from error
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the same work may succeed later: something did not answer, or the system was short of something.
+
+    This makes nothing new, because making a :class:`TransientError` of a lack of memory may fail for the same lack.
+    """
+    return isinstance(error, TransientError) or _is_scarcity(error)
+
+
+def _is_scarcity(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _ERRNOS)

@@ -190,6 +190,31 @@ def test_lack_of_something_beside_a_bug_loses_no_result(engine: Engine) -> None:
     assert (engine.turn.status, engine.contents) == (TurnStatus.COMPLETED, ["look done"])
 
 
+class LastingMemoryError(MemoryError):
+    """A lack of memory that lasts while it is handled."""
+
+    def __repr__(self) -> str:
+        """Fail."""
+        raise MemoryError
+
+
+@pytest.mark.parametrize("where", ["at the claim", "later"])
+def test_lack_of_memory_that_lasts_while_it_is_handled_ends_no_turn(engine: Engine, where: str) -> None:
+    """It is taken for no bug; the next visit comes when the lease has ended."""
+    if where == "at the claim":
+        engine.seen_store.before["transact"].append(raising(LastingMemoryError()))
+        with pytest.raises(MemoryError):
+            engine.advance()
+        engine.says(answers("ok"))
+    else:
+        engine.says(LastingMemoryError(), answers("ok"))
+        engine.advance()
+    assert not engine.turn.status.is_final
+    engine.clock.now_s += TIMING.lease_ttl_s + 0.1
+    engine.advance()
+    assert engine.turn.status is TurnStatus.COMPLETED
+
+
 def test_visit_that_has_not_even_the_means_to_let_go_is_followed_by_another(engine: Engine) -> None:
     """The next visit comes when the lease has ended."""
     engine.says(MemoryError(), answers("ok"))
