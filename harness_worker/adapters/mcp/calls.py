@@ -71,9 +71,9 @@ class McpTool:
         try:
             result = self.kept.ask(ask, exchange, within_s=max(0.0, ctx.deadline.remaining_s()))
         except Unreached as error:
-            self._not_run(ctx, str(error))
+            raise ToolTransientError(str(error)) from None
         except MCPError as error:
-            self._failed(ctx, error, exchange)
+            self._failed(error, exchange)
         except TimeoutError:
             raise ToolOutcomeUnknown(f"{self.server} did not answer in time") from None
         except ValidationError:
@@ -84,21 +84,17 @@ class McpTool:
             raise ToolError(text_of(result))
         return text_of(result)
 
-    def _failed(self, ctx: RunContext, error: MCPError, exchange: Exchange) -> NoReturn:
+    def _failed(self, error: MCPError, exchange: Exchange) -> NoReturn:
         status = exchange.status
         if not exchange.was_sent:
-            self._not_run(ctx, f"{self.server} was not reached: {type(exchange.error).__name__}")
+            raise ToolTransientError(f"{self.server} was not reached: {type(exchange.error).__name__}") from None
         if status == _BUSY:
-            self._not_run(ctx, f"{self.server} is busy")
+            raise ToolTransientError(f"{self.server} is busy") from None
         if status is not None and 400 <= status < 500 and error.message.startswith(_NO_ANSWERS):
             raise ToolError(f"{self.server} refused the call: HTTP {status}") from None
         if error.message.startswith(_NO_ANSWERS):
             raise ToolOutcomeUnknown(f"{self.server} did not answer: {_why(error, exchange)}") from None
         raise ToolError(error.message) from None
-
-    def _not_run(self, ctx: RunContext, why: str) -> NoReturn:
-        """This time the tool was not run, but it may have been in an earlier attempt whose process died."""
-        raise (ToolOutcomeUnknown if ctx.attempt > 1 else ToolTransientError)(why) from None
 
 
 def _request(tool: str, arguments: Mapping[str, Any], ctx: RunContext) -> CallToolRequest:

@@ -12,6 +12,7 @@ from functools import partial
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from harness_worker.core.outcomes import ToolArtifactReference, ToolExecutionResult, ToolOutcome, shortened
+from harness_worker.core.registration.author_code import words_of
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.run_context import DeadlineToken, RunContext
 from harness_worker.core.text import cut_text
@@ -200,5 +201,6 @@ class Tries:
         if is_answer or isinstance(last, DeadlineReached | ArgumentsOutdated):  # the latter two are judged elsewhere
             return None
         if self._doubt is None and self._was_lost:
-            return ToolOutcomeUnknown(f"its process was lost, and then it failed: {describe(last)}")
+            said = words_of(last) if isinstance(last, ToolTransientError) else describe(last)
+            return ToolOutcomeUnknown(f"its process was lost, and then it failed: {said}")
         return self._doubt
