@@ -12,8 +12,8 @@ import pytest
 
 from harness_worker.entrypoints.cli.batch_items import items_in, until_ended
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
-from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
-from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line
+from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id, whole_id
+from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_table
 from harness_worker.errors import ConfigError
 from tests.unit.engine_kit import SetClock
 
@@ -118,6 +118,16 @@ def test_batch_is_named_by_the_end_of_its_id() -> None:
         whole_batch_id(client, "ffff")
 
 
+@pytest.mark.parametrize("given", ["", "..", "a/b"])
+def test_what_is_no_id_is_not_asked_about(given: str) -> None:
+    """An unset shell variable, or a path: the gateway would only say that there is nothing at such a URL."""
+    client = client_that_answers()
+    with pytest.raises(ConfigError, match="is no id of a batch: `harness batches list` shows them"):
+        whole_batch_id(client, given)
+    with pytest.raises(ConfigError, match="is no id of a turn: `harness turns list` shows them"):
+        whole_id(client, given)
+
+
 def test_batch_is_found_among_the_newest_though_pages_are_short() -> None:
     """A page of long ones holds few."""
     pages = [{"data": [{"id": f"0192-abc{n}"}], "next": "more" if n < 6 else None} for n in range(7)]
@@ -126,13 +136,16 @@ def test_batch_is_found_among_the_newest_though_pages_are_short() -> None:
 
 
 def test_batch_in_words() -> None:
-    """Only statuses that a turn is in; nobody's metadata moves the cursor."""
+    """Under a head, as turns are; only statuses that a turn is in; nobody's metadata moves the cursor."""
     stands = batch(running=1_200, completed=2)
     now = datetime(2026, 1, 1, 1, tzinfo=UTC)
-    assert batch_line(stands, now) == "01928c   1h  in_progress  1,202 turns: 1,200 running, 2 completed"
+    assert [line.plain for line in batch_table([stands, batch("ended")], now)] == [
+        "batch   age  status       turns",
+        "01928c  1h   in_progress  1,202 turns: 1,200 running, 2 completed",
+        "01928c  1h   ended        0 turns: none is left",
+    ]
     ended = {**batch("ended", failed=1), "ended_at": "2026-01-01T00:00:01.000000Z", "metadata": {"a": "\x1b[31m"}}
     lines = list(batch_facts(ended))
     assert lines[:3] == ["batch     01928c", "status    ended", "turns     1 turn: 1 failed"]
     assert lines[4] == "ended     2026-01-01T00:00:01.000000Z"
     assert "\x1b" not in lines[5]
-    assert "none is left" in batch_line(batch("ended"), now)

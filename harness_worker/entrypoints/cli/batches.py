@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
@@ -24,12 +25,12 @@ from harness_worker.entrypoints.cli.options import (
     pairs,
     running_at,
 )
-from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.standard_streams import tell, tell_next
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.retries import Patience
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
-from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_line, batch_words
+from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_table, batch_words
 from harness_worker.errors import ConfigError
 
 LONGEST_KEY: Final = 255
@@ -114,10 +115,12 @@ def list_(
     if as_json:
         write_json(page)
         return
-    now = datetime.fromtimestamp(time.time(), UTC)
-    for batch in page["data"]:
-        write(batch["id"] if quiet else batch_line(batch, now))
-    if not page["data"] and not quiet:
+    if quiet:
+        for batch in page["data"]:
+            write(batch["id"])
+    elif page["data"]:
+        _draw(page["data"])
+    else:
         tell("no batches")
     tell_next(page)
 
@@ -186,6 +189,12 @@ def _checked(key: str) -> str:
 def _awaited(client: GatewayClient, batch: JsonObject) -> JsonObject:
     tell(f"batch {batch['id']}; it goes on without this command")
     return until_ended(client, SystemClock(), batch, math.inf, lambda now: tell(batch_words(now)))
+
+
+def _draw(batches: Sequence[JsonObject]) -> None:
+    out = console()
+    for line in batch_table(batches, datetime.fromtimestamp(time.time(), UTC)):
+        out.print(line, soft_wrap=True)
 
 
 def _print(batch: JsonObject, *, as_json: bool) -> None:

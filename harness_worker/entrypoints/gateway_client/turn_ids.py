@@ -15,6 +15,8 @@ LEAST: Final = 4
 LOOKED_AT: Final = 1_000
 _PAGE: Final = 200
 _ABBREVIATED: Final = re.compile(r"[0-9a-f-]{1,35}")
+_NO_ID: Final = re.compile(r"\.{0,2}|.*/.*", re.DOTALL)
+"""What would make another path of the URL that is asked."""
 
 
 def whole_id(client: GatewayClient, given: str) -> str:
@@ -40,6 +42,8 @@ def whole_batch_id(client: GatewayClient, given: str) -> str:
 
 
 def _whole(given: str, page: Callable[..., JsonObject], noun: str, nouns: str) -> str:
+    if _NO_ID.fullmatch(given):
+        raise ConfigError(f"{given!r} is no id of a {noun}: `harness {nouns} list` shows them")
     if not _ABBREVIATED.fullmatch(given):
         return given
     if len(given) < LEAST:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
+from harness_worker.entrypoints.view.columns import GAP, left
 from harness_worker.entrypoints.view.figures import age, counted
 from harness_worker.entrypoints.view.turn_table import SHORT_ID
+
+_HEAD: Final = ("batch", "age", "status", "turns")
 
 
 def batch_words(batch: Mapping[str, Any]) -> str:
@@ -17,9 +22,21 @@ def batch_words(batch: Mapping[str, Any]) -> str:
     return f"{counted(batch['total'], 'turn')}: {counts or 'none is left'}"
 
 
-def batch_line(batch: Mapping[str, Any], now: datetime) -> str:
-    """A batch in a list: the end of its id, its age, its status, and the statuses of its turns."""
-    return f"{batch['id'][-SHORT_ID:]}  {age(batch['created_at'], now):>3}  {batch['status']:<11}  {batch_words(batch)}"
+def batch_table(batches: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[Text]:
+    """A line per batch: the end of its id, its age, its status, and the statuses of its turns.
+
+    Args:
+        batches: The batches, as from ``GET /v1/batches``.
+        now: The time to which ages are counted.
+    """
+    rows = [_HEAD, *(_cells(batch, now) for batch in batches)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
+    for number, (*row, turns) in enumerate(rows):
+        yield Text(GAP.join((*map(left, row, widths), turns)), style="" if number else "bold")
+
+
+def _cells(batch: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    return (batch["id"][-SHORT_ID:], age(batch["created_at"], now), batch["status"], batch_words(batch))
 
 
 def batch_facts(batch: Mapping[str, Any]) -> Iterator[str]:
