@@ -124,6 +124,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     locks: Locks,
     events: EventSink,
     count: Callable[[str], None] = ignore,
+    on_failure: Callable[[], None] = ignore,
 ) -> CallRunner:
     """A runner of calls over these ports."""
     clock = SystemClock()
@@ -142,6 +143,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
         timing=timing_of(settings),
         clock=clock,
         hint=events.hint,
+        on_failure=on_failure,
     )
 
 

@@ -93,6 +93,18 @@ def test_safe_write_whose_worker_is_killed_runs_again(outsider: Outsider) -> Non
     await_back(outsider, "tools", pid)
 
 
+@pytest.mark.one_database("sqlite")
+def test_process_that_a_tool_damaged_leaves(outsider: Outsider) -> None:
+    """It can start no more writes, and fails faster than others work: it would take most messages of the worker."""
+    (pid,) = contents(outsider.run([call("spoil")], "done"))
+
+    def is_replaced() -> bool:
+        assert doubts([outsider.run([call("put", n=n) for n in range(4)], "done")]) == []
+        return not psutil.pid_exists(int(pid))
+
+    wait_until(is_replaced, "the process to be replaced", 60)
+
+
 def test_flushed_redis_loses_no_turn(outsider: Outsider) -> None:
     """Messages, gates and chords vanish at once; since SQL is the only truth, each call still gets its result."""
     ids = [outsider.post(*LOAD) for _ in range(TURNS // 2)]

@@ -187,6 +187,24 @@ os.kill(pool._pool[0].pid, signal.SIGKILL)
 os._exit(0)
 """
 
+LEAVES = """
+import os
+from kombu.asynchronous import Hub
+from harness_worker.adapters.celery.pool_processes import ToolPool, leave_after_job, make_group_leader
+
+hub = Hub()
+pool = ToolPool.Pool(processes=1, initializer=make_group_leader, threads=False)
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+first = pool._pool[0].pid
+jobs = [pool.apply_async(work) for work in (os.getpid, leave_after_job, os.getpid, os.getpid)]
+while not all(job.ready() for job in jobs):
+    pool.maintain_pool()
+    next(loop)
+print([job.get() in (None, first) for job in jobs], len({job.get() for job in jobs}), len(pool._pool), flush=True)
+os._exit(0)
+"""
+
 NO_LEADER = """
 import os
 from harness_worker.adapters.celery.soft_deadline import end_descendants
@@ -251,6 +269,11 @@ def test_pool_that_may_open_no_more_files_does_without_a_process_until_it_may() 
         *["processes: 0 its job is over: True"] * 2,
         *["serves: True open files: 0"] * 3,
     ]
+
+
+def test_process_that_shall_leave_is_replaced_after_its_job() -> None:
+    """The next jobs, one of which it may have been sent already, go to the process in its place."""
+    assert _said(LEAVES) == ["[True, True, False, False] 3 1"]
 
 
 def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> None:

@@ -7,6 +7,7 @@ import re
 import resource
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +160,27 @@ def test_read_whose_gate_does_not_answer_is_not_started(reading: Engine) -> None
     reading.seen_gate.before["admit"].append(raising(SILENT))
     assert reading.run() is Canvas.CONTINUES
     assert reading.ran == []
+
+
+@pytest.mark.parametrize("fault", [SILENT, OSError("too many open files")])
+@pytest.mark.parametrize(
+    ("tool", "seen", "asked"), [("look", "seen_gate", "admit"), ("write", "seen_store", "transact")]
+)
+def test_process_that_cannot_serve_a_message_is_told_of(tool: str, seen: str, asked: str, fault: Exception) -> None:
+    """It may be damaged; a body that fails, or a message that comes twice, says nothing about it."""
+    failures: list[str] = []
+    engine = Engine()
+    engine.run_calls_with(on_failure=lambda: failures.append(tool))
+    engine.dispatched(tool)
+    getattr(engine, seen).before[asked].append(raising(fault))
+    with suppress(OSError):
+        engine.run()
+    assert failures == [tool]
+    engine.bodies[tool] = raising(OSError("the tool's own"))
+    for _ in range(2):
+        engine.run()
+    assert engine.ran
+    assert failures == [tool]
 
 
 def test_read_hands_in_patiently(reading: Engine) -> None:

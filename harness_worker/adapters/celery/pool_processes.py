@@ -6,18 +6,23 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.process import AuthenticationString  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+from threading import Event
 from traceback import walk_tb
-from typing import Any
+from typing import Any, Final
 
 from billiard import util
-from celery.concurrency.asynpool import AsynPool
+from billiard.pool import EX_RECYCLE
+from celery.concurrency.asynpool import AsynPool, Worker
 from celery.concurrency.prefork import TaskPool
 
 log = logging.getLogger(__name__)
+
+_leaving: Final = Event()
 
 
 def begin(*steps: Callable[[], object]) -> None:
@@ -46,6 +51,30 @@ def allow_processes() -> None:
     process._config.update(daemon=False, authkey=AuthenticationString(process.authkey))  # noqa: SLF001
 
 
+def leave_after_job() -> None:
+    """Have this process exit after its current job, so that the pool starts another one in its place.
+
+    A tool can damage the process that it runs in, for instance use up its files or lower one of its limits. Such a
+    process fails at once whatever it is sent, so it is idle more often than others, and would take most messages.
+    """
+    _leaving.set()
+
+
+class _LeavingWorker(Worker):
+    """What a process of the pool does: it works, and exits after a job that asked for that."""
+
+    def _make_child_methods(self, *args: Any) -> None:  # noqa: ANN401 - billiard's own signature
+        super()._make_child_methods(*args)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        wait: Callable[[], Any] = self.wait_for_job  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+        def wait_or_leave() -> Any:  # noqa: ANN401 - a message of the pool
+            if _leaving.is_set():
+                sys.exit(EX_RECYCLE)
+            return wait()
+
+        self.wait_for_job = wait_or_leave
+
+
 class _GroupPool(AsynPool):
     """Ends the rest of a process's group once Celery removes the process, which is gone, from its list.
 
@@ -53,6 +82,7 @@ class _GroupPool(AsynPool):
     error for a lost broker or end the worker, and Billiard would keep a process on its list that never started.
     """
 
+    Worker = _LeavingWorker
     _pool: list[Any]
     _queues: dict[Any, Any]
 

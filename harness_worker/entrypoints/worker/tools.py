@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from celery.signals import worker_process_init
 
-from harness_worker.adapters.celery.pool_processes import allow_processes, begin, make_group_leader
+from harness_worker.adapters.celery.pool_processes import allow_processes, begin, leave_after_job, make_group_leader
 from harness_worker.adapters.celery.requests import active_calls, active_calls_of
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.adapters.celery.stopping import serve_stop, stop_tools
@@ -48,6 +48,7 @@ def serve_tools(
         locks=fleet.locks,
         events=fleet.events,
         count=fleet.count,
+        on_failure=leave_after_job,
     )
     for name in runner.tools:
         fleet.app.register_task(ToolTask(name, runner, partial(_lost, fleet)))

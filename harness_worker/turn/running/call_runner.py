@@ -31,10 +31,13 @@ class CallRunner:
     Args:
         reads: Runs the calls whose arbiter is the gate.
         writes: Runs all others.
+        on_failure: Called if a message could not be served, which is no failure of a body. Something that ran in this
+            process earlier may have damaged the process.
     """
 
     reads: ReadRunner
     writes: WriteRunner
+    on_failure: Callable[[], None]
 
     @property
     def tools(self) -> Collection[str]:
@@ -50,8 +53,12 @@ class CallRunner:
         try:
             return self.reads.run(job) if job.is_read else self.writes.run(job)
         except TransientError as error:
+            self.on_failure()
             log.warning("%s not started, a look-in sends it again: %s", job, error)
             return Canvas.CONTINUES if job.is_read else Canvas.STAYS
+        except BaseException:
+            self.on_failure()
+            raise
 
 
 def call_runner(  # noqa: PLR0913 - the ports it runs calls over
@@ -69,6 +76,7 @@ def call_runner(  # noqa: PLR0913 - the ports it runs calls over
     timing: Timing,
     clock: Clock,
     hint: Hint = ignore,
+    on_failure: Callable[[], None] = ignore,
 ) -> CallRunner:
     """A runner over these ports."""
     patiently = hand_in_patience(clock)
@@ -88,4 +96,4 @@ def call_runner(  # noqa: PLR0913 - the ports it runs calls over
         timing=timing,
         clock=clock,
     )
-    return CallRunner(reads=reads, writes=writes)
+    return CallRunner(reads=reads, writes=writes, on_failure=on_failure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -309,3 +310,12 @@ def stumble_safe(times: int, ctx: RunContext) -> str:
 def stumble_write(times: int, ctx: RunContext) -> str:
     """Fail for a passing reason, in a tool that may not be repeated."""
     return _stumble(times, ctx)
+
+
+@registry.tool(effect=Effect.READ_ONLY)
+def spoil(ctx: RunContext) -> int:
+    """Forbid this process to write to files, for good, and return its id."""
+    journal.entered(ctx)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    return os.getpid()
