@@ -6,7 +6,7 @@ the messages and calls of complete steps, and the ended turns before the origin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ class Origin:
             "first_step": self.step,
             "step": self.step,
             "message_count": self.message_count,
-            "preparation": self.row.preparation if self.step else None,
+            "preparation": _untried(self.row.preparation) if self.step else None,
         }
 
     def copies(self, turn_id: str) -> Iterator[Insert]:
@@ -98,6 +98,11 @@ class Origin:
         return exists().where(
             later.c.turn_id == self.row.id, later.c.step >= self.step, later.c.deadline_at.is_not(None), writes
         )
+
+
+def _untried(preparation: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What the origin was prepared with, without when it last tried to sum up: the fork has tried nothing yet."""
+    return None if preparation is None else {name: kept for name, kept in preparation.items() if name != "tried_at"}
 
 
 async def origin_of(connection: AsyncConnection, tenant: str, fork: Fork) -> Origin:

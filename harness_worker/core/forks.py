@@ -43,9 +43,10 @@ def _recall_of(calls: list[Call]) -> Recall:
 def _as_of(last: TurnPreparation, step: int) -> TurnPreparation:
     """What a step was sent with, as far as it can be told from the turn's latest preparation.
 
-    A summary that was made later is dropped, and the length of the step's prompt is unknown.
+    A summary that was made later is dropped, and the length of the step's prompt is unknown. When a summary was last
+    requested is the fork's own: whoever created it copied none of that.
     """
     notes = {at: note for at, note in last.notes.items() if int(at) <= step}
     bound = min(last.bound_from, step)
-    as_of = replace(last, notes=notes, bound_from=bound, tried_at=-1, prompt_tokens=0, prompt_chars=0)
+    as_of = replace(last, notes=notes, bound_from=bound, prompt_tokens=0, prompt_chars=0)
     return as_of if last.compacted_at <= step else replace(as_of, summary=None, compacted_at=0)

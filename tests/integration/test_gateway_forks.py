@@ -120,6 +120,13 @@ def test_fork_has_copies_of_all_it_goes_on_from(gateway: Gateway) -> None:
     assert gateway.worker.wake_ups(other["id"])
 
 
+def test_fork_may_sum_up_though_its_origin_tried(gateway: Gateway) -> None:
+    """A summary is requested once before a step, of each turn."""
+    origin = ran(gateway)
+    gateway.worker.change(origin["id"], preparation={**CONTEXT, "tried_at": 2})
+    assert gateway.worker.row(forked(gateway, origin, 2)["id"]).preparation == CONTEXT
+
+
 def test_fork_from_a_step_that_is_said_at_the_same_moment_has_its_preparation(postgres_url: str) -> None:
     """A worker commits a reply between two statements: a fork behind that reply has what the reply was asked with."""
     with gateway_on(postgres_url, None, NOWHERE, broker_url=NOWHERE) as gateway:

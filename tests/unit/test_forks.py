@@ -101,7 +101,6 @@ def test_call_that_succeeded_is_a_duplicate_in_the_fork() -> None:
         ({"bound_from": 1}, {"bound_from": 1}),
         ({"bound_from": 3}, {"bound_from": 2}),
         ({"prompt_tokens": 9, "prompt_chars": 30, "compact_at": 10}, {"compact_at": 10}),
-        ({"tried_at": 2}, {}),
     ],
 )
 def test_fork_is_sent_what_the_step_was_sent(last: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -111,10 +110,11 @@ def test_fork_is_sent_what_the_step_was_sent(last: dict[str, Any], expected: dic
 
 
 def test_fork_that_is_taken_up_again_is_as_it_was() -> None:
-    """A visit that dies before the first step leaves nothing to repair; a warning given meanwhile is kept."""
+    """A visit that dies before the first step leaves nothing to repair; what it asked for or warned of is kept."""
     calls = (ended(a_call(0, tool="get", idempotent=True)), in_doubt(a_write(1, tool="send")))
     once = taken(a_fork(1), *calls)
-    warned = replace(once, recall=replace(once.recall, warned=("max_steps",)))
+    tried = replace(PREPARED, tried_at=1)
+    warned = replace(once, recall=replace(once.recall, warned=("max_steps",)), preparation=tried)
     assert taken(warned, *calls) == warned
 
 
