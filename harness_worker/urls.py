@@ -12,6 +12,7 @@ REDIS_SCHEMES: Final = ("redis", "rediss")
 HTTP_SCHEMES: Final = ("http", "https")
 BROKER_SCHEMES: Final = (*REDIS_SCHEMES, "redis+socket", "amqp", "amqps", "pyamqp")
 
+_HTTP: Final = tuple(f"{scheme}://" for scheme in HTTP_SCHEMES)
 _REDIS: Final = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
 _REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
 """The path of a Redis URL. Some clients raise on any other, others silently use the first database."""
@@ -27,7 +28,7 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
     moved before its host: redis-py accepts them in the query, kombu fails on them.
 
     Raises:
-        ValueError: It is not a URL, or has none of these schemes; the message says what to give.
+        ValueError: It is not a URL, has none of these schemes, or lacks a part; the message says what to give.
     """
     known = tuple(f"{scheme}://" for scheme in schemes)
     try:
@@ -36,6 +37,8 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
         is_one = False
     if not is_one:
         raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number")
+    if url.startswith(_HTTP) and not host_of(url):
+        raise ValueError("give a URL with a host, as in https://HOST")
     if url.startswith(_REDIS) and not _REDIS_DB.fullmatch(urlsplit(url).path):
         raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
     if url.startswith(_REDIS):

@@ -61,12 +61,12 @@ def test_what_no_worker_can_reach_is_refused(url: str) -> None:
         load_settings(redis_url=url)
 
 
-@pytest.mark.parametrize("url", ["ftp://h", "h:8000", "http://h:port"])
+@pytest.mark.parametrize("url", ["ftp://h", "h:8000", "http://h:port", "http://", "https://:80/v1"])
 @pytest.mark.parametrize("name", ["ANTHROPIC_BASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"])
 def test_where_nothing_can_be_posted_to_is_refused(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start, and not when the first turn is driven or told."""
     monkeypatch.setenv(name, url)
-    with pytest.raises(ConfigError, match=rf"^{name}='{url}': give a URL of http://, https://"):
+    with pytest.raises(ConfigError, match=rf"^{name}='{url}': give a URL (of http://, https://|with a host)"):
         load_settings()
 
 
