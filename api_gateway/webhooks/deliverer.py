@@ -60,13 +60,17 @@ class Deliverer:
         self._sender = sender
         self._poked: dict[str, None] = {}
         self._backlog = Backlog()
-        self._busy: Counter[Lane] = Counter()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], Lane] = {}
         self._wake = asyncio.Event()
         self._poll_at = 0.0
         self._stopping = False
         self._is_cut_off = False
         self.outcomes: Counter[tuple[str, ...]] = Counter()
+
+    @property
+    def _busy(self) -> Counter[Lane]:
+        """The attempts under way; counted anew each time, so that none keeps its place over an error at its end."""
+        return Counter(lane for task, lane in self._under_way.items() if not task.done())
 
     def poke(self, turn_id: str) -> None:
         """Check soon whether this turn has something to deliver."""
@@ -139,14 +143,12 @@ class Deliverer:
                 self._start(claim)
 
     def _start(self, claim: Claim) -> None:
-        self._busy[claim.lane] += 1
         task = asyncio.create_task(self._deliver(claim), name=f"webhook {claim.turn_id}")
-        self._under_way.add(task)
-        task.add_done_callback(lambda done: self._ended(done, claim.lane))
+        self._under_way[task] = claim.lane
+        task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None], lane: Lane) -> None:
-        self._under_way.discard(task)
-        self._busy -= Counter([lane])  # which also forgets lanes with nothing under way
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(task, None)
         self._wake.set()
 
     async def _deliver(self, claim: Claim) -> None:

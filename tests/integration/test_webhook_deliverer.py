@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
 
 import pytest
 from sqlalchemy import event, insert
@@ -105,3 +105,33 @@ def test_delivery_goes_on_though_it_fails_and_that_cannot_be_told(
     finally:
         logger.removeFilter(unable)
         logger.setLevel(logging.NOTSET)
+
+
+def test_an_attempt_that_could_not_start_takes_no_place(
+    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory was too short as often as one host has places; later its turns are delivered all the same."""
+    start: Callable[..., asyncio.Task[Any]] = asyncio.create_task
+    refused = asyncio.Semaphore(0)
+    left = [MemoryError()] * IN_FLIGHT_A_HOST
+
+    def short(work: Coroutine[Any, Any, None], *, name: str | None = None, **more: Any) -> asyncio.Task[Any]:  # noqa: ANN401
+        if (name or "").startswith("webhook ") and left:
+            work.close()
+            refused.release()
+            raise left.pop()
+        return start(work, name=name, **more)
+
+    monkeypatch.setattr(asyncio, "create_task", short)
+    with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+
+        async def story(deliverer: Deliverer) -> None:
+            for _ in range(IN_FLIGHT_A_HOST):
+                deliverer.poke(await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1"))
+                await refused.acquire()
+            last = await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1")
+            deliverer.poke(last)
+            await received(other, 1)
+            assert other.received[0].id.startswith(last)
+
+        deliver(gateway, [], story)
