@@ -6,8 +6,8 @@ import gc
 import re
 import resource
 import threading
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from harness_worker.turn.patience import HAND_IN_TRIES
 from harness_worker.turn.running import tool_body
 from harness_worker.turn.running.execution import STALE_START_S
 from harness_worker.turn.running.job import Canvas
-from harness_worker.turn.running.tool_body import Tries
+from harness_worker.turn.running.tool_body import ToolBody, Tries
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, TIMING
 from tests.unit.engine_kit import THRESHOLD_CHARS, TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
@@ -645,7 +645,7 @@ def short_of_memory() -> Generator[Callable[[], object]]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-LOST = "outcome_unknown: write started, and its result was lost for lack of memory; "
+LOST = "outcome_unknown: write started, and its result was lost: MemoryError: (no message); "
 
 
 @pytest.mark.parametrize(
@@ -675,6 +675,70 @@ def test_output_for_which_there_is_no_memory_is_an_outcome(
     writing.bodies["write"] = body
     assert writing.run() is goes
     assert told in outcome(writing)
+
+
+def around_the_body(*, before: Sequence[Exception] = (), after: Sequence[Exception] = ()) -> ToolBody:
+    """A runner of bodies whose soft deadline fails with such an error as it begins or ends."""
+
+    @contextmanager
+    def deadline(_remaining_s: float, _is_revoked: Callable[[], bool]) -> Generator[None]:
+        for error in before:
+            raise error
+        yield
+        for error in after:
+            raise error
+
+    body: ToolBody = Engine().runs_calls_with["body"]
+    return replace(body, soft_deadline=deadline)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError("no descriptor")], ids=["memory", "system"])
+def test_write_that_returned_is_in_doubt_whatever_fails_before_its_result_is_made(
+    writing: Engine, error: Exception
+) -> None:
+    """A model that read of a failure would ask for the write again."""
+    writing.run_calls_with(body=around_the_body(after=[error]))
+    assert writing.run() is Canvas.STAYS
+    assert writing.ran == ["write"]
+    assert outcome(writing).startswith("outcome_unknown: write started, and its result was lost: ")
+
+
+def test_write_that_fails_before_its_body_did_nothing(writing: Engine) -> None:
+    """It is a failure like any other."""
+    writing.run_calls_with(body=around_the_body(before=[OSError("no descriptor")]))
+    assert writing.run() is Canvas.CONTINUES
+    assert writing.ran == []
+    assert outcome(writing) == "OSError: no descriptor"
+
+
+def test_write_that_fails_before_its_body_is_in_doubt_if_an_earlier_attempt_was_lost() -> None:
+    """The earlier attempt may have had its effect."""
+    engine = Engine(safe_write=Effect.LOCAL_WRITE)
+    die_in_the_body(engine)
+    engine.run_calls_with(body=around_the_body(before=[OSError("no descriptor")]))
+    engine.run()
+    assert outcome(engine).startswith(f"outcome_unknown: {LOST_BEFORE}")
+
+
+def test_deadline_sees_its_own_stop_though_an_earlier_attempt_was_lost() -> None:
+    """Only then does it end what the body started."""
+    engine = Engine(safe_write=Effect.LOCAL_WRITE)
+    die_in_the_body(engine)
+    seen: list[BaseException] = []
+    stop = TimeoutError("stopped")
+
+    @contextmanager
+    def deadline(_remaining_s: float, _is_revoked: Callable[[], bool]) -> Generator[None]:
+        try:
+            yield
+        except BaseException as error:
+            seen.append(error)
+            raise DeadlineReached from None
+
+    engine.bodies["safe_write"] = failing(stop)
+    engine.run_calls_with(body=replace(around_the_body(), soft_deadline=deadline))
+    engine.run()
+    assert seen == [stop]
 
 
 def failing(error: BaseException) -> Callable[[], object]:

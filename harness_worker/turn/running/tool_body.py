@@ -63,36 +63,32 @@ class ToolBody:
         """Run the call and return its outcome; ``None`` if its time ended first or it was stopped."""
         started = self.clock.monotonic()
         context = self._context(ticket, attempt, at_s=started + remaining_s, fence=fence)
+        tries = self._tries(spec, ticket, context)
         try:
             with self.soft_deadline(remaining_s, is_revoked):
-                value = self._invoke(spec, ticket, context)
-            outcome = None if context.deadline.expired else self._returned(spec, ticket, value, started)
+                value = self._run(spec, tries, context.deadline)
+            outcome = None if context.deadline.expired else self._returned(ticket, value, started)
         except DeadlineReached:
             return None
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything; it is an outcome, never a raise
+            doubt = None if spec.is_read else tries.doubt_left_by(error)
             failed = outcome_of_exception(
-                ticket.call_id, ticket.tool, error, elapsed_ms=self._since_ms(started), is_read=spec.is_read
+                ticket.call_id, ticket.tool, doubt or error, elapsed_ms=self._since_ms(started), is_read=spec.is_read
             )
             outcome = None if context.deadline.expired else failed
         return None if outcome is None else self._kept(outcome, ticket, context.deadline)
 
-    def _returned(self, spec: ToolSpec, ticket: Ticket, value: object, started: float) -> ToolOutcome:
-        """The outcome of a returned value; raises if memory is too short for its JSON, which puts a write in doubt."""
-        try:
-            return in_this_process(
-                outcome_of_return,
-                ticket.call_id,
-                ticket.tool,
-                value,
-                elapsed_ms=self._since_ms(started),
-                was_coerced=ticket.was_coerced,
-            )
-        except MemoryError:
-            if spec.is_read:
-                raise
-            raise ToolOutcomeUnknown("its result was lost for lack of memory") from None
+    def _returned(self, ticket: Ticket, value: object, started: float) -> ToolOutcome:
+        return in_this_process(
+            outcome_of_return,
+            ticket.call_id,
+            ticket.tool,
+            value,
+            elapsed_ms=self._since_ms(started),
+            was_coerced=ticket.was_coerced,
+        )
 
-    def _invoke(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> object:
+    def _tries(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> Tries:
         def invoke() -> object:
             try:
                 return in_this_process(spec.invoke, dict(ticket.arguments), context)
@@ -100,14 +96,10 @@ class ToolBody:
                 with suppress(Exception):  # of a stream that the tool closed or replaced
                     sys.stdout.flush()
 
-        tries = Tries(invoke, was_lost=context.attempt > 1)
-        run = partial(self._retrying(context.deadline), tries) if spec.retry_safe else tries
-        try:
-            return run()
-        except BaseException as error:
-            if spec.is_read or (doubt := tries.doubt_left_by(error)) is None:
-                raise
-            raise doubt from None
+        return Tries(invoke, was_lost=context.attempt > 1)
+
+    def _run(self, spec: ToolSpec, tries: Tries, deadline: DeadlineToken) -> object:
+        return self._retrying(deadline)(tries) if spec.retry_safe else tries()
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:
         """Retries as long as the next try would start in time, so that a known failure does not become a timeout."""
@@ -185,18 +177,27 @@ class Tries:
     def __init__(self, invoke: Callable[[], object], *, was_lost: bool = False) -> None:
         self._invoke = invoke
         self._was_lost = was_lost
+        self._has_returned = False
         self._doubt: ToolOutcomeUnknown | None = None
 
     def __call__(self) -> object:
         """Return or raise what the body does."""
         try:
-            return self._invoke()
+            value = self._invoke()
         except ToolOutcomeUnknown as doubt:
             self._doubt = doubt
             raise
+        self._has_returned = True
+        return value
 
     def doubt_left_by(self, last: BaseException) -> ToolOutcomeUnknown | None:
-        """The doubt about earlier tries that the last try's error leaves, if any; what the tool answers settles it."""
+        """The doubt about what the body did that an error leaves, if any.
+
+        What the tool answers settles what earlier tries did. If the body returned, the error is not the tool's, such
+        as a lack of memory for the result's JSON.
+        """
+        if self._has_returned:
+            return ToolOutcomeUnknown(f"its result was lost: {describe(last)}")
         is_answer = isinstance(last, ToolError) and not isinstance(last, ToolTransientError)
         if is_answer or isinstance(last, DeadlineReached | ArgumentsOutdated):  # the latter two are judged elsewhere
             return None
