@@ -731,7 +731,7 @@ def test_deadline_sees_its_own_stop_though_an_earlier_attempt_was_lost() -> None
     def deadline(_remaining_s: float, _is_revoked: Callable[[], bool]) -> Generator[None]:
         try:
             yield
-        except BaseException as error:
+        except TimeoutError as error:
             seen.append(error)
             raise DeadlineReached from None
 
