@@ -8,6 +8,7 @@ import shlex
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -57,6 +58,28 @@ def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     assert refused.returncode == 2, refused.stderr
     assert words in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+UNSTARTABLE = """
+from importlib import import_module
+command = import_module("harness_worker.entrypoints.cli.gateway")
+
+async def app(scope, receive, send):
+    raise MemoryError
+
+def create():
+    return app
+
+command._APP = "__main__:create"
+command.gateway(host="127.0.0.1", port=0)
+"""
+
+
+def test_gateway_whose_own_tasks_do_not_start_ends() -> None:
+    """Otherwise it would answer requests, but hear no live event and deliver no webhook until it is restarted."""
+    command = [sys.executable, "-c", UNSTARTABLE]
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, "startup failed" in ended.stderr) == (3, True), ended.stderr
 
 
 def test_gateway_checks_its_settings_before_it_listens() -> None:

@@ -49,6 +49,7 @@ def gateway(
         _APP,
         factory=True,
         http=TimedHeads,
+        lifespan="on",  # else a gateway whose own tasks did not start would serve without them
         log_config=None,
         log_level=settings.log_level.lower(),
         access_log=False,
