@@ -11,7 +11,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, cast
@@ -136,8 +136,9 @@ class LiveEvents:
                     self._fan_out(batch)
             except Exception as error:  # noqa: BLE001 - never raises: without this reader everybody relies on SQL
                 log = _log.warning if failures == 0 else _log.debug
-                log("live events are not available; answers come from SQL alone: %s", error)
-                self._wake_all(Wake.LOST)
+                with suppress(Exception):  # memory may still be short
+                    self._wake_all(Wake.LOST)
+                    log("live events are not available; answers come from SQL alone: %s", error)
                 await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
                 failures += 1
 

@@ -7,7 +7,7 @@ import base64
 import errno
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from ipaddress import IPv6Address
 from time import monotonic, process_time
@@ -473,6 +473,37 @@ def test_wait_counts_from_when_the_request_came() -> None:
         await wait_for_rest("t", waiter, Feed(), LiveEvents(None), Gathered(unasked))
 
     asyncio.run(wait())
+
+
+def test_reader_of_live_events_goes_on_though_its_failure_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is too short even for the line in the log; who waits relies on SQL until then."""
+    failures: list[Exception] = [ConnectionError("no Redis")]
+
+    def short(*_told: object) -> None:
+        raise MemoryError
+
+    async def read() -> Wake | LiveEvent:
+        again = asyncio.Event()
+
+        async def entries(_redis_url: str) -> AsyncGenerator[list[Any]]:
+            if failures:
+                raise failures.pop()
+            again.set()
+            await asyncio.Event().wait()
+            yield []
+
+        monkeypatch.setattr("api_gateway.streams.live._entries", entries)
+        live = LiveEvents("redis://nowhere")
+        with live.watch("t") as feed:
+            reading = asyncio.create_task(live.run())
+            hearing = asyncio.create_task(again.wait())
+            await asyncio.wait([reading, hearing], return_when=asyncio.FIRST_COMPLETED, timeout=20)
+            assert again.is_set()
+            reading.cancel()
+            return await feed.next(1.0)
+
+    monkeypatch.setattr("api_gateway.streams.live._log.warning", short)
+    assert asyncio.run(read()) is Wake.LOST
 
 
 def book(  # noqa: PLR0913 - one of each kind
