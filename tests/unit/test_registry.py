@@ -48,13 +48,13 @@ def echo(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def registered(registry: Registry, **options: Any) -> ToolSpec:  # noqa: ANN401 - any options
-    """``get_order`` with options."""
+    """``get_order`` as a tool with these options."""
     registry.tool(**options)(get_order)
     return registry.tools[options.get("name") or "get_order"]
 
 
 def test_tool_returns_the_function_and_keeps_the_defaults(registry: Registry) -> None:
-    """The decorated function stays callable; what is not said has the safe default."""
+    """The decorated function stays callable, and each option that is not given has its safe default."""
     assert registry.tool()(get_order) is get_order
     spec = registry.tools["get_order"]
     assert (spec.description, spec.effect, spec.idempotent, spec.retry_safe) == ("One order.", None, False, False)
@@ -64,7 +64,7 @@ def test_tool_returns_the_function_and_keeps_the_defaults(registry: Registry) ->
 
 
 def test_tool_works_without_parentheses(registry: Registry) -> None:
-    """``@registry.tool`` is what many write."""
+    """Many people write ``@registry.tool``."""
     assert registry.tool(get_order) is get_order
     assert "get_order" in registry.tools
 
@@ -150,13 +150,13 @@ def test_timeout_ceiling_can_be_raised_where_no_worker_loads_the_registry() -> N
     "seconds", [0, -1, float("inf"), float("nan"), pytest.param(10**400, id="huge"), True, "90", None]
 )
 def test_timeout_ceiling_that_is_no_number_of_seconds_is_refused(seconds: Any) -> None:  # noqa: ANN401 - whatever is given
-    """Before a tool is held to it."""
+    """It is refused before any tool is held to it."""
     with pytest.raises(ConfigError, match=r"^max_tool_timeout_s must be seconds above 0, not "):
         Registry(max_tool_timeout_s=seconds)
 
 
 def test_a_name_given_twice_is_refused(registry: Registry) -> None:
-    """By hints or by schema, a name is one tool's."""
+    """A name belongs to one tool, whether it was registered by hints or by schema."""
     registry.tool()(get_order)
     for again in (
         lambda: registry.tool()(get_order),
@@ -320,7 +320,7 @@ RULES = ("approval", "lock", "resource_keys")
     ],
 )
 def test_rule_that_cannot_be_called_is_refused(registry: Registry, word: str, rule: Any, said: str) -> None:  # noqa: ANN401 - any rule
-    """When it is declared: afterwards it would fail at every call."""
+    """It is refused when it is declared, since it would fail at every call."""
     with pytest.raises(ConfigError, match=f"^tool 'get_order': {word}{said}"):
         registered(registry, **{word: rule})
 
@@ -346,7 +346,7 @@ def test_rule_that_cannot_be_called_is_refused(registry: Registry, word: str, ru
     ],
 )
 def test_rule_that_may_be_called_is_taken(registry: Registry, word: str, rule: Any) -> None:  # noqa: ANN401 - any rule
-    """Whatever kind of callable it is, and where Python cannot tell its parameters."""
+    """Any kind of callable may be a rule, even if Python cannot tell its parameters."""
     assert registered(registry, **{word: rule}).name == "get_order"
 
 
@@ -356,14 +356,14 @@ def _yields(_a: object) -> Iterator[str]:
 
 @pytest.mark.parametrize("word", ["approval", "lock"])
 def test_rule_that_yields_is_refused(registry: Registry, word: str) -> None:
-    """Its body would never run; the keys of a resource may be yielded."""
+    """The body of such a rule would never run. Only the keys of a resource may be yielded."""
     with pytest.raises(ConfigError, match=f"^tool 'get_order': {word} must return what it says, but it yields"):
         registered(registry, **{word: _yields})
     assert registered(registry, resource_keys=_yields).name == "get_order"
 
 
 def test_approval_and_lock_functions_take_bound_arguments(registry: Registry) -> None:
-    """They see what resource_keys see, and are called with the JSON that is stored."""
+    """They see the same object as ``resource_keys``, made from the JSON that is stored."""
     spec = registered(registry, approval=_many, lock=_one_order)
     assert callable(spec.approval)
     assert callable(spec.lock)
@@ -376,7 +376,7 @@ def test_approval_and_lock_functions_take_bound_arguments(registry: Registry) ->
 
 
 def test_add_tool_passes_arguments_exactly_as_given(registry: Registry) -> None:
-    """No defaults, no coercion; ``1.0`` stays ``1.0``; the function's changes stay its own."""
+    """There are no defaults and no coercion, ``1.0`` stays ``1.0``, and the function's changes stay its own."""
 
     def change(args: dict[str, Any], ctx: RunContext) -> object:
         args["seen"] = ctx.call_id
@@ -394,7 +394,7 @@ def test_add_tool_passes_arguments_exactly_as_given(registry: Registry) -> None:
 
 
 def test_add_tool_names_each_bad_argument(registry: Registry) -> None:
-    """Missing, extra (``ctx`` included) and mistyped: a line each."""
+    """A missing, an extra (``ctx`` included) and a mistyped argument are told in a line each."""
     registry.add_tool(echo, name="raw", schema=SCHEMA, description="")
     with pytest.raises(ArgumentsInvalid) as invalid:
         registry.tools["raw"].bind({"n": "3", "ctx": {}, "x": 1})
@@ -418,7 +418,7 @@ def test_add_tool_refuses_arguments_that_are_not_json(registry: Registry, value:
 
 @pytest.mark.parametrize("argument", ["größe", "$filter", "bad key", "", "x" * 65])
 def test_argument_that_claude_refuses_is_refused_of_its_agents(registry: Registry, argument: str) -> None:
-    """The provider refuses each request that offers it: every turn would fail. A script takes any."""
+    """Claude refuses each request that offers it, so every turn would fail. A script takes any name."""
     schema = {"type": "object", "properties": {"fine.a-b_1": {}, argument: {"type": "string"}}}
     registry.add_tool(echo, name="raw", schema=schema, description="")
     registry.agent("played", model="scripted:s.jsonl", tools=["raw"])
@@ -429,7 +429,10 @@ def test_argument_that_claude_refuses_is_refused_of_its_agents(registry: Registr
 
 
 def test_schema_that_claude_refuses_is_refused_of_its_agents(registry: Registry) -> None:
-    """One of an older draft is told in the newest; what cannot be would fail every turn. A script takes any."""
+    """A schema of an older draft is told in the newest.
+
+    One that cannot be would fail every turn; a script takes any.
+    """
     draft_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
     pair = {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}
     registry.add_tool(echo, name="pair", schema={**draft_7, "properties": {"p": pair}}, description="")
@@ -442,7 +445,7 @@ def test_schema_that_claude_refuses_is_refused_of_its_agents(registry: Registry)
 
 
 def test_add_tool_takes_a_schema_that_cannot_be_changed(registry: Registry) -> None:
-    """Its own copy is of dicts and lists, as the validator needs it."""
+    """The tool's own copy is made of dicts and lists, as the validator needs it."""
     frozen = MappingProxyType({"type": "object", "properties": MappingProxyType({"a": {"enum": ("x", "y")}})})
     registry.add_tool(echo, name="raw", schema=frozen, description="")
     assert registry.tools["raw"].schema == {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}}
@@ -463,7 +466,7 @@ class Table:
 
 
 def test_add_tool_leaves_parameters_with_values_of_their_own_alone(registry: Registry) -> None:
-    """Whatever the value says when it is compared."""
+    """It does not matter what such a default answers when it is compared."""
     table = Table()
 
     def look_up(args: dict[str, Any], table: Table = table) -> object:
@@ -474,7 +477,7 @@ def test_add_tool_leaves_parameters_with_values_of_their_own_alone(registry: Reg
 
 
 def test_add_tool_takes_other_arguments_where_its_schema_says_so(registry: Registry) -> None:
-    """A schema that is open by its own words stays open."""
+    """A schema that allows additional properties stays open."""
     registry.add_tool(echo, name="a", schema={**SCHEMA, "additionalProperties": True}, description="")
     registry.add_tool(echo, name="b", schema={"type": "object"}, description="")
     assert registry.tools["a"].bind({"tags": [], "x": 1}).values == {"tags": [], "x": 1}
@@ -598,7 +601,7 @@ def test_agent_budgets_may_be_zero_null_and_fractional_where_that_makes_sense(re
 
 
 def test_agent_neither_thinks_nor_compacts_unless_it_says_so(registry: Registry) -> None:
-    """Both are off; ``auto`` is four fifths of what a model reads."""
+    """Both are off by default; ``auto`` means four fifths of what a model can read."""
     plain = registry.agent("plain", model="m")
     assert (plain.think, plain.reflect_every, plain.compact_at_tokens) == ("off", None, None)
     other = registry.agent("other", model="m", think="high", reflect_every=3, compact_at_tokens="auto")
@@ -606,7 +609,7 @@ def test_agent_neither_thinks_nor_compacts_unless_it_says_so(registry: Registry)
 
 
 def test_an_agent_declared_twice_is_refused(registry: Registry) -> None:
-    """A name is one agent's."""
+    """A name belongs to one agent."""
     registry.agent("a", model="m", system="s", tools=[])
     with pytest.raises(ConfigError, match=r"agent 'a' is declared twice"):
         registry.agent("a", model="m", system="s", tools=[])
@@ -622,7 +625,7 @@ def test_an_agent_declared_twice_is_refused(registry: Registry) -> None:
     ],
 )
 def test_lists_are_no_names(registry: Registry, method: str, options: dict[str, Any], said: str) -> None:
-    """What cannot be looked up is refused like a name that nobody has."""
+    """A name that cannot be looked up is refused like one that nobody has."""
     with pytest.raises(ConfigError, match=said):
         getattr(registry, method)(**options)
 
@@ -659,14 +662,14 @@ def test_lists_are_no_names(registry: Registry, method: str, options: dict[str, 
 def test_options_unknown_or_missing_are_refused(
     registry: Registry, method: str, options: dict[str, Any], said: str
 ) -> None:
-    """Like any other mistake, with what is declared and what there is; nothing is declared."""
+    """The message names what is being declared and which options there are; nothing is declared."""
     with pytest.raises(ConfigError, match=f"^{re.escape(said)}"):
         getattr(registry, method)(**options)
     assert not [*registry.agents, *registry.tools, *registry.judges]
 
 
 def test_agent_given_too_much_by_place_is_refused(registry: Registry) -> None:
-    """Its options have names."""
+    """All options of an agent are given by keyword."""
     declare: Any = registry.agent
     with pytest.raises(ConfigError, match=r"^agent\('a'\): too many positional arguments; it takes: name, model"):
         declare("a", "m")
@@ -691,7 +694,7 @@ def test_arguments_nested_too_deep_are_refused_by_either_kind_of_tool(registry: 
 
 
 def test_arguments_that_hold_themselves_are_refused_at_once(registry: Registry) -> None:
-    """A hook may rewrite arguments to anything; what branches in circles has more levels than can be walked."""
+    """A hook may rewrite arguments to anything, and one that branches in circles has too many levels to walk."""
     registry.add_tool(echo, name="raw", schema={"type": "object"}, description="")
     round_trip: dict[str, Any] = {}
     round_trip.update(a=round_trip, b=[round_trip])
@@ -703,7 +706,7 @@ def test_arguments_that_hold_themselves_are_refused_at_once(registry: Registry) 
 
 
 def test_agent_tool_is_the_agent_under_its_own_name(registry: Registry) -> None:
-    """One argument, its description, and what a turn of it may use; it is no function that tool workers serve."""
+    """It has one argument, the agent's description and budget, and is no function for tool workers to serve."""
     registry.agent("helper", model="m", description="Helps.", budget={"timeout_s": 20})
     lead = registry.agent("lead", model="m", tools=[registry.agent_tool("helper")])
     tool = lead.tools[0]
@@ -724,7 +727,7 @@ def test_agent_tool_is_the_agent_under_its_own_name(registry: Registry) -> None:
 
 
 def test_agent_tool_may_need_a_persons_word(registry: Registry) -> None:
-    """By a rule of what it is asked."""
+    """A rule on what the agent is asked decides."""
     registry.agent("helper", model="m", description="Helps.")
     tool = registry.agent_tool("helper", description="Other words.", approval=lambda a: "pay" in a.input)
     assert [tool.needs_approval({"input": said}) for said in ("pay it", "look")] == [True, False]
@@ -747,7 +750,7 @@ def test_agent_tool_may_need_a_persons_word(registry: Registry) -> None:
 def test_agent_tool_that_cannot_work_is_refused(
     registry: Registry, name: str, options: dict[str, Any], message: str
 ) -> None:
-    """When it is declared, with the mend."""
+    """It is refused when it is declared, and the message says what to do."""
     registry.agent("helper", model="m", description="Helps.")
     registry.agent("silent", model="m")
     registry.agent("two words", model="m", description="Helps.")
@@ -756,7 +759,7 @@ def test_agent_tool_that_cannot_work_is_refused(
 
 
 def test_agents_ask_each_other_over_three_levels_at_most(registry: Registry) -> None:
-    """None can ask itself: each is declared before who asks it."""
+    """No agent can ask itself, since each is declared before the agents that ask it."""
     asked: list[ToolSpec] = []
     for name in ("a", "b", "c"):
         registry.agent(name, model="m", description="Helps.", tools=asked)
@@ -768,7 +771,7 @@ def test_agents_ask_each_other_over_three_levels_at_most(registry: Registry) -> 
 
 
 def test_agent_of_another_registry_is_refused(registry: Registry) -> None:
-    """Nobody here would serve it; nor is a tool's own description a way to list it."""
+    """Nobody here would serve that agent. Tools are listed by function or name, not by their description."""
     other = Registry()
     other.agent("helper", model="m", description="Helps.")
     with pytest.raises(ConfigError, match="'helper' is not of this registry"):
@@ -779,7 +782,7 @@ def test_agent_of_another_registry_is_refused(registry: Registry) -> None:
 
 
 def test_agents_description_is_a_text(registry: Registry) -> None:
-    """As others' models read it."""
+    """Other models read it."""
     description: Any = 3
     with pytest.raises(ConfigError, match="agent 'a': description must be a string, not int"):
         registry.agent("a", model="m", description=description)

@@ -49,12 +49,12 @@ def story_of(engine: Engine, *, has_content: bool = False) -> Journal:
 
 
 def an_event(seq: int, kind: str, at: float, **data: Any) -> Event:  # noqa: ANN401 - any of an event's
-    """One event."""
+    """One event of the turn."""
     return Event(turn_id="turn", seq=seq, type=kind, at=at, data=data)
 
 
 def an_ended(*calls: Call, events: tuple[Event, ...] = (), **changes: Any) -> Journal:  # noqa: ANN401 - any field's value
-    """A turn of ten seconds."""
+    """The journal of a turn that ran for ten seconds."""
     ends = {"status": TurnStatus.COMPLETED, "stop_reason": StopReason.END_TURN, "finished_at": NOW + 10}
     return Journal(turn=a_turn(**{"started_at": NOW + 1, **ends, **changes}), calls=calls, events=events)
 
@@ -71,7 +71,7 @@ def named(trace: Trace, name: str) -> Span:
 
 
 def passing(engine: Engine, reply: ModelReply, seconds: float) -> Any:  # noqa: ANN401 - what a model does
-    """A model that takes its time."""
+    """What a model does that takes its time for the reply."""
 
     def say() -> ModelReply:
         engine.clock.wait(seconds)
@@ -81,7 +81,7 @@ def passing(engine: Engine, reply: ModelReply, seconds: float) -> Any:  # noqa: 
 
 
 def test_turn_is_a_tree_of_what_it_did() -> None:
-    """The turn, below it each model call and each tool call, each from when it began to when it ended."""
+    """Below the turn stand its model calls and its tool calls, each from its beginning to its end."""
     engine = Engine(**READS)
     engine.bodies = {name: lambda: engine.clock.wait(2.0) for name in READS}
     reply = replace(asks("look", "find"), usage=USED)
@@ -104,7 +104,7 @@ def test_turn_is_a_tree_of_what_it_did() -> None:
 
 
 def test_model_call_tells_its_tokens_by_the_conventions() -> None:
-    """Those of the cache are input too; the turn's own sum has other names, or they would be counted twice."""
+    """Tokens of the cache are input too. The turn's own sum has other names, or the tokens would be counted twice."""
     engine = Engine()
     engine.says(replace(answers("so"), usage=USED))
     engine.work()
@@ -133,7 +133,7 @@ def test_model_call_tells_its_tokens_by_the_conventions() -> None:
     ],
 )
 def test_model_call_without_an_answer_is_told(broken: Exception, status: str, error: str | None, of_chat: str) -> None:
-    """From when it was to be made to the turn's end, as an error; a cancelled turn is none."""
+    """Its span goes from when the call was due to the turn's end, as an error unless the turn was cancelled."""
     engine = Engine()
     engine.says(broken)
     engine.work()
@@ -143,7 +143,7 @@ def test_model_call_without_an_answer_is_told(broken: Exception, status: str, er
 
 
 def test_turn_that_ends_before_the_model_is_asked_has_no_model_call() -> None:
-    """Its budget was used up, or it was cancelled in the queue."""
+    """Such a turn was cancelled in the queue, or its budget was used up."""
     engine = Engine()
     engine.store.cancel(TURN_ID)
     engine.work()
@@ -172,7 +172,7 @@ ID: dict[str, Any] = {"call_id": "0.0", "tool_name": "tool0"}
     ],
 )
 def test_call_tells_how_it_ended(outcome: ToolOutcome | None, error: str | None) -> None:
-    """By a word of the harness, never by the tool's."""
+    """The span names the outcome in the harness's word, never in the tool's words."""
     call = replace(ended(a_call(), attempt=2, deadline_at=NOW), outcome=outcome)
     (_, span) = trace_of(an_ended(call))
     assert (span.name, span.error) == ("execute_tool tool0", error)
@@ -182,14 +182,14 @@ def test_call_tells_how_it_ended(outcome: ToolOutcome | None, error: str | None)
 
 
 def test_call_that_never_started_has_no_length() -> None:
-    """It is told where it was denied."""
+    """Its span stands at the moment at which the call was denied."""
     call = ended(a_call(), failed(a_call()), started_at=None, finished_at=NOW + 4)
     (_, span) = trace_of(an_ended(call))
     assert (span.start_ns, span.end_ns) == (round((NOW + 4) * 1e9),) * 2
 
 
 def test_tool_that_a_model_made_up_has_no_name() -> None:
-    """What a model writes is its text, and may be anything."""
+    """The name is a text of the model's, and may be anything."""
     engine = Engine()
     engine.says(asks(WORDS), answers("so"))
     engine.work()
@@ -203,7 +203,7 @@ def test_tool_that_a_model_made_up_has_no_name() -> None:
     [("toolu_01-aB", True), ("x" * 64, True), ("x" * 65, False), (WORDS, False), ("id\n", False), ("", False)],
 )
 def test_models_own_id_of_a_call_is_told_if_it_is_one(tool_use_id: str, is_told: bool) -> None:
-    """A model could write anything there; where texts are told, it is one."""
+    """A model could write anything in its place, so any other text is told only where texts are told."""
     journal = an_ended(ended(a_call(tool_use_id=tool_use_id), deadline_at=NOW))
     (_, span), (_, with_texts) = trace_of(journal), trace_of(replace(journal, messages=()))
     assert span.attributes.get("gen_ai.tool.call.id") == (tool_use_id if is_told else None)
@@ -211,7 +211,7 @@ def test_models_own_id_of_a_call_is_told_if_it_is_one(tool_use_id: str, is_told:
 
 
 def test_what_was_asked_beside_the_steps_is_a_model_call() -> None:
-    """From when the step was to begin; the step's own call begins after it."""
+    """Its span begins when the step was due; the step's own call begins after it."""
     usage = {"input_tokens": 3, "output_tokens": 2}
     events = (
         an_event(2, "step.started", NOW + 2, step=1),
@@ -230,7 +230,7 @@ def test_what_was_asked_beside_the_steps_is_a_model_call() -> None:
 
 
 def test_what_happened_to_the_turn_is_told_in_its_span() -> None:
-    """When it began, was taken over, waited for a person: without anybody's words."""
+    """Events tell when it began, was taken over or waited for a person, without anybody's words."""
     events = (
         an_event(2, "turn.started", NOW + 1, agent="agent"),
         an_event(3, "turn.redelivered", NOW + 2, step=0),
@@ -251,7 +251,7 @@ def test_what_happened_to_the_turn_is_told_in_its_span() -> None:
 
 
 def test_ids_follow_from_the_turns_own() -> None:
-    """Whoever tells it, whenever: the numbers are part of what others keep, and never change."""
+    """Other systems keep these numbers, so they are the same whoever computes them, and never change."""
     assert trace_id_of("turn") == 0xBBF74556FC4793861DDF29024DC480A5
     assert turn_span_id("turn") == 0x68D54EACAD6DD7C6
     assert call_span_id("turn", "0.1", 1) == 0xB7EBDDCE71D0D102
@@ -261,7 +261,10 @@ def test_ids_follow_from_the_turns_own() -> None:
 
 @pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("01", True), ("03", True)])
 def test_turn_of_a_caller_is_a_part_of_its_trace(flags: str, is_sampled: bool) -> None:
-    """In its trace and below its span; only the turn's own parts are below the turn."""
+    """The turn's span is in the caller's trace, below the caller's span.
+
+    Only the turn's own parts are below the turn.
+    """
     journal = an_ended(ended(a_call()), traceparent=f"00-{'0' * 31}a-{'0' * 15}b-{flags}")
     turn, call = trace_of(journal)
     assert turn.caller == Caller(trace_id=10, span_id=11, is_sampled=is_sampled)
@@ -282,7 +285,7 @@ def test_turn_of_a_caller_is_a_part_of_its_trace(flags: str, is_sampled: bool) -
     ],
 )
 def test_what_names_no_span_is_no_caller(given: str) -> None:
-    """The turn has a trace of its own."""
+    """Without a valid caller the turn has a trace of its own."""
     (turn,) = trace_of(an_ended(traceparent=given))
     assert (turn.trace_id, turn.parent_id, turn.caller) == (trace_id_of("turn"), None, None)
 
@@ -292,7 +295,7 @@ TIMES = st.none() | st.floats(NOW - 5, NOW + 20)
 
 @given(st.lists(st.tuples(TIMES, TIMES), max_size=5), st.lists(st.floats(NOW - 5, NOW + 20), max_size=6))
 def test_every_span_lies_within_the_turn(calls: list[tuple[float | None, float | None]], steps: list[float]) -> None:
-    """Whatever the clocks of gate and journal say, none begins before it, ends after it, or ends before it begins."""
+    """Whatever the clocks say, no span begins before the turn, ends after it, or ends before it begins."""
     kinds = ("step.started", "model.completed", "reflection.completed")
     events = tuple(an_event(i, kinds[i % 3], at, step=i, stop_reason="x") for i, at in enumerate(steps))
     ran = [ended(a_call(i), started_at=start, finished_at=end) for i, (start, end) in enumerate(calls)]
@@ -302,7 +305,7 @@ def test_every_span_lies_within_the_turn(calls: list[tuple[float | None, float |
 
 
 def a_telling(secret: str) -> Journal:
-    """A turn in each of whose texts somebody says the same."""
+    """The journal of a turn in each of whose texts stands the same secret."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     call = ended(a_call(arguments={"a": secret, secret: 1}), ok(a_call(), secret), deadline_at=NOW)
     wrong = ended(
@@ -331,7 +334,7 @@ def a_telling(secret: str) -> Journal:
 
 
 def a_history(secret: str) -> tuple[Message, ...]:
-    """A message of each kind, in each of whose texts somebody says the same."""
+    """A message of each kind, with the same secret in each of their texts."""
     said = [
         {"type": "thinking", "thinking": secret, "signature": "x"},
         {"type": "text", "text": secret},
@@ -348,14 +351,14 @@ def a_history(secret: str) -> tuple[Message, ...]:
 
 @given(st.text(st.characters(categories=["L", "N"]), min_size=3, max_size=30).map(lambda text: f"<{text}>"))
 def test_no_text_is_told_unless_it_is_asked_for(secret: str) -> None:
-    """Input, answer, arguments, results, errors, thoughts, reasons, metadata: whatever anybody said."""
+    """That holds for inputs, answers, arguments, results, errors, thoughts, reasons and metadata."""
     journal = a_telling(secret)
     assert secret not in repr(trace_of(journal))
     assert secret in str(trace_of(replace(journal, messages=a_history(secret)))[0].attributes["gen_ai.input.messages"])
 
 
 def test_texts_are_told_where_they_are_asked_for() -> None:
-    """By the names and in the form of the conventions: of the turn, of each model call, of each tool call."""
+    """The turn, each model call and each tool call tell them in the form of the conventions."""
     journal = replace(a_telling("hello"), messages=a_history("hello"))
     turn, aside, step, call, *_ = trace_of(journal)
     asked, answered = (json.loads(str(turn.attributes[f"gen_ai.{each}.messages"])) for each in ("input", "output"))
@@ -377,7 +380,7 @@ def test_texts_are_told_where_they_are_asked_for() -> None:
 
 
 def test_model_call_without_an_answer_tells_what_it_was_asked() -> None:
-    """The results of the step before it are in it."""
+    """What it was asked contains the results of the step before."""
     events = (an_event(9, "step.started", NOW, step=1),)
     journal = an_ended(events=events, step=1, status=TurnStatus.FAILED, stop_reason=StopReason.MODEL_ERROR)
     *_, chat = trace_of(replace(journal, messages=a_history("hello")))
@@ -389,7 +392,7 @@ def test_model_call_without_an_answer_tells_what_it_was_asked() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    """What stays is still what it was: JSON remains JSON."""
+    """A text in JSON is still JSON after the cut."""
     journal = replace(a_telling("y" * 3 * MOST_CHARS), messages=a_history("y" * 3 * MOST_CHARS))
     turn, aside, step, call, *_ = trace_of(journal)
     (asked,) = json.loads(str(turn.attributes["gen_ai.input.messages"]))
@@ -399,7 +402,7 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_tool_that_raises_is_told_without_its_words() -> None:
-    """The turn goes on, and its own span is no error."""
+    """The turn goes on, so its own span is no error."""
     engine = Engine()
 
     def fail() -> object:

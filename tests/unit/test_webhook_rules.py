@@ -52,7 +52,7 @@ NOW = datetime(2026, 10, 21, 7, 26, tzinfo=UTC).timestamp()
     ],
 )
 def test_url_of_a_host_is_taken(url: str, host: str) -> None:
-    """As it was given; its host is whom it will be sent to, however that is written."""
+    """A valid URL is kept as given, and its host is told in one form, however the URL spells it."""
     assert webhook_url(url) == url
     assert host_of(url) == host
 
@@ -75,7 +75,7 @@ def test_url_of_a_host_is_taken(url: str, host: str) -> None:
     ],
 )
 def test_url_that_cannot_be_called_is_refused(url: str, said: str) -> None:
-    """The message says what is wrong, and repeats nothing."""
+    """The message says what is wrong, and repeats no part of the URL that may be secret."""
     with pytest.raises(ValueError, match=said) as refused:
         webhook_url(url)
     assert "hidden" not in str(refused.value)
@@ -83,7 +83,7 @@ def test_url_that_cannot_be_called_is_refused(url: str, said: str) -> None:
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
 def test_public_address_is_open(address: str) -> None:
-    """Also where one of IPv6 stands for one of IPv4."""
+    """A public address may be called, also where an IPv6 address stands for a public IPv4 address."""
     assert is_public(address)
 
 
@@ -97,7 +97,7 @@ def test_public_address_is_open(address: str) -> None:
     ],
 )
 def test_other_address_is_closed(address: str) -> None:
-    """Loopback, private, link-local, shared, reserved, multicast, clouds' metadata, and what leads there."""
+    """Loopback, private, link-local, shared, reserved, multicast and metadata addresses may not be called."""
     assert not is_public(address)
 
 
@@ -114,12 +114,12 @@ def test_other_address_is_closed(address: str) -> None:
     ],
 )
 def test_closed_literal_is_known_before_it_is_called(url: str, *, closed: bool) -> None:
-    """Names are not: what they stand for may change until then."""
+    """Only literal addresses are judged; what a name stands for may change until it is called."""
     assert is_closed_literal(url) is closed
 
 
 def test_signature_is_taken_by_the_library_for_receivers() -> None:
-    """Of each secret while two are set, and of no other tenant's."""
+    """While two secrets are set, the library accepts either, and no other tenant's secret."""
     at = datetime.now(UTC).timestamp()
     headers = Signer([NEW, OLD]).headers("acme", message_id("turn", 7), at, '{"ö":1}'.encode())
     assert headers["webhook-id"] == "turn_7"
@@ -134,35 +134,35 @@ def test_signature_is_taken_by_the_library_for_receivers() -> None:
 
 @pytest.mark.parametrize("text", ["", "short", f"{NEW} short", f"{NEW} {OLD} {NEW}", "ö" * 24])
 def test_weak_secrets_are_refused(text: str) -> None:
-    """With words that repeat nothing."""
+    """The message says what is needed, and repeats nothing of what was given."""
     with pytest.raises(ValueError, match="give one secret of at least 24 characters") as refused:
         webhook_secrets(text)
     assert "short" not in str(refused.value)
 
 
 def test_secrets_are_one_or_two() -> None:
-    """The newest first."""
+    """The newest secret stands first."""
     assert webhook_secrets(f" {NEW}\n") == (NEW,)
     assert webhook_secrets(f"{NEW} {OLD}") == (NEW, OLD)
 
 
 @pytest.mark.parametrize("status", [200, 202, 204, 299])
 def test_answer_of_the_two_hundreds_is_success(status: int) -> None:
-    """And ends the matter."""
+    """The delivery is done, and no further attempt is made."""
     verdict = verdict_of(answer_of(status, "60", NOW), 0, "t")
     assert (verdict.outcome, verdict.retry_in_s, verdict.is_gone) == (Outcome.DELIVERED, 0.0, False)
 
 
 @pytest.mark.parametrize("status", [101, 199, 300, 302, 308, 400, 404, 429, 500, 503])
 def test_other_answers_are_tried_again(status: int) -> None:
-    """Redirects too: they are not followed."""
+    """Redirects are failures too, since they are not followed."""
     verdict = verdict_of(answer_of(status, "", NOW), 0, "t")
     assert verdict.outcome is Outcome.FAILED
     assert BACKOFF_S[0] <= verdict.retry_in_s <= BACKOFF_S[0] * (1 + JITTER)
 
 
 def test_pauses_grow_and_end() -> None:
-    """Eight attempts within about eighteen hours."""
+    """There are eight attempts within about eighteen hours."""
     none = ReceiverAnswer(error="no answer")
     verdicts = [verdict_of(none, failures, "t") for failures in range(8)]
     assert [verdict.outcome for verdict in verdicts] == [Outcome.FAILED] * 7 + [Outcome.GIVEN_UP]
@@ -170,7 +170,7 @@ def test_pauses_grow_and_end() -> None:
 
 
 def test_receiver_that_is_gone_is_given_up_at_once() -> None:
-    """410 says so."""
+    """A receiver that answers 410 says itself that it is gone."""
     verdict = verdict_of(answer_of(410, "", NOW), 0, "t")
     assert (verdict.outcome, verdict.is_gone) == (Outcome.GIVEN_UP, True)
 
@@ -201,7 +201,7 @@ def test_receiver_that_is_gone_is_given_up_at_once() -> None:
     ],
 )
 def test_receiver_may_put_off_the_next_attempt(status: int, retry_after: str, least_s: float) -> None:
-    """In seconds or by a date of HTTP, in any of its forms, within bounds, where the status means that it is busy."""
+    """A busy receiver asks for a pause in seconds or by any form of HTTP date; the pause is kept within bounds."""
     retry_in_s = verdict_of(answer_of(status, retry_after, NOW), 0, "t").retry_in_s
     assert least_s <= retry_in_s <= least_s * (1 + JITTER)
 
@@ -211,7 +211,7 @@ LANES = st.builds(Lane, tenant=st.sampled_from("xyz"), host=st.sampled_from("abc
 
 @given(st.lists(LANES, max_size=200), st.lists(LANES, max_size=80))
 def test_no_host_no_tenant_and_no_process_is_overrun(lanes: list[Lane], earlier: list[Lane]) -> None:
-    """And whoever waits on has no room."""
+    """Every limit is kept, and a delivery waits only if its host, its tenant or the process has no room."""
     busy = Counter(admitted(Counter(earlier), {}))
     chosen = Counter(admitted(Counter(lanes), busy))
     now = busy + chosen
@@ -239,7 +239,7 @@ def backlog_of(tenants: int, hosts: int = 20) -> Backlog:
 
 
 def lane_of(turn_id: str) -> Lane:
-    """The lane of a delivery of such a backlog."""
+    """The lane of a delivery that ``backlog_of`` made."""
     tenant, host, _ = turn_id.split("/")
     return Lane(tenant=tenant, host=host)
 
@@ -249,7 +249,7 @@ CALM = DueDelivery(turn_id="calm/calm/0", lane=Lane(tenant="calm", host="calm"))
 
 @pytest.mark.parametrize("tenants", [1, 2, 3, 4, 5, 8, 20, IN_FLIGHT - 1])
 def test_tenants_whose_receivers_all_hang_leave_room_for_another(tenants: int) -> None:
-    """However many hosts they are, and however old their backlogs."""
+    """There is room however many hosts those tenants have and however old their backlogs are."""
     backlog = backlog_of(tenants)
     busy = Counter(map(lane_of, backlog.take({})))
     assert busy.total() >= min(tenants * IN_FLIGHT_A_TENANT, IN_FLIGHT // 2)
@@ -261,7 +261,7 @@ def test_tenants_whose_receivers_all_hang_leave_room_for_another(tenants: int) -
 @settings(max_examples=50)
 @given(st.sampled_from([1, 2, 4, 8, 30, IN_FLIGHT - 1]), st.data())
 def test_tenant_with_nothing_under_way_waits_for_one_attempt_at_most(tenants: int, data: st.DataObject) -> None:
-    """Also where loud tenants that came one after the other fill all places: those that end are given to others."""
+    """Even if loud tenants, one after the other, fill all places, a freed place is given to another tenant."""
     backlog, busy = Backlog(), list[Lane]()
     for number in range(tenants):
         for each in range(IN_FLIGHT):
@@ -281,7 +281,7 @@ def test_tenant_with_nothing_under_way_waits_for_one_attempt_at_most(tenants: in
 
 
 def test_host_with_nothing_under_way_is_next_of_its_tenant() -> None:
-    """Two hosts that hang, each with a backlog, take all places of their tenant, but none of them twice before it."""
+    """Two hosts that hang take all places of their tenant, but neither gets a free place before a third host does."""
     backlog = Backlog()
     for number in range(100):
         backlog.add([DueDelivery(turn_id=f"t/{number % 2}/{number}", lane=Lane(tenant="t", host=str(number % 2)))])
@@ -293,7 +293,7 @@ def test_host_with_nothing_under_way_is_next_of_its_tenant() -> None:
 
 
 def test_backlog_keeps_each_turn_once_in_order_and_so_many_of_a_tenant() -> None:
-    """What it does not keep is found again."""
+    """A delivery that the backlog does not keep is found again by a later look."""
     backlog = Backlog()
     lane = Lane(tenant="t", host="h")
     backlog.add(DueDelivery(turn_id=str(number), lane=lane) for number in [*range(9), *range(2 * MOST_A_TENANT)])
@@ -305,7 +305,7 @@ def test_backlog_keeps_each_turn_once_in_order_and_so_many_of_a_tenant() -> None
 
 
 def test_full_are_those_without_room() -> None:
-    """The look for what is due leaves them out."""
+    """The look for what is due leaves out hosts and tenants without room."""
     busy = {Lane(tenant="x", host="a"): IN_FLIGHT_A_HOST - 1, Lane(tenant="x", host="b"): IN_FLIGHT_A_HOST}
     assert full_of(busy) == Full(hosts=["b"], tenants=[])
     assert full_of({**busy, Lane(tenant="y", host="a"): 1}) == Full(hosts=["a", "b"], tenants=[])
@@ -323,7 +323,7 @@ def _turn(**values: object) -> TurnSummary:
 
 
 def test_long_texts_are_cut_and_said_to_be() -> None:
-    """Each to so many characters; the rest of the turn is whole."""
+    """Each text is cut to so many characters, and the rest of the turn is whole."""
     turn = _turn(input="i" * MOST_CHARS, output_text="ö" * (MOST_CHARS + 1))
     document = TurnTold.model_validate_json(webhook_body("turn.completed", "at", turn))
     assert (document.type, document.timestamp, document.truncated) == ("turn.completed", "at", True)
@@ -331,7 +331,7 @@ def test_long_texts_are_cut_and_said_to_be() -> None:
 
 
 def test_long_arguments_are_left_out_and_said_to_be() -> None:
-    """Whole ones as far as there is room: half of what somebody is to approve would mislead them."""
+    """Arguments are told whole or not at all, since half of what a person is to approve would mislead them."""
     exactly = {"text": "ö" * (MOST_CHARS - len('{"text": ""}'))}
     own = RequiredAction(call_id="0.0", tool="save", arguments=exactly, expires_at="")
     below = SubagentAction(call_id="0.1", tool="save", arguments={}, expires_at="", turn_id="u")
