@@ -98,7 +98,7 @@ def test_schema_of_an_older_draft_goes_out_in_the_newest(
     ids=str,
 )
 def test_schemas_are_rewritten_wherever_one_may_stand(place: dict[str, Any]) -> None:
-    """However deep."""
+    """They are rewritten however deep they stand."""
     new_place = {"prefixItems": place["items"]} if isinstance(place.get("items"), list) else place
     deep, new_deep = filled(place, of(OLD, {})), filled(new_place, of(NEW, {}))
     assert sent(of(deep, DRAFT_7)) == of(new_deep, {})

@@ -97,7 +97,7 @@ def test_wait_for_so_long_gives_the_batch_as_it_is_then() -> None:
 
 
 def test_results_come_line_by_line_and_refusals_are_told() -> None:
-    """A JSON object a line."""
+    """Each result is a JSON object on a line of its own."""
     lines: list[Any] = [{"custom_id": "a", "turn": {"input": "ä"}}, {"custom_id": "b", "turn": {}}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     assert list(client_that_answers(httpx2.Response(200, text=text)).batch_results("01928c")) == lines
@@ -107,7 +107,7 @@ def test_results_come_line_by_line_and_refusals_are_told() -> None:
 
 
 def test_batch_is_named_by_the_end_of_its_id() -> None:
-    """As a turn is."""
+    """A batch may be named by the last characters of its id, as a turn may."""
     page = {"data": [{"id": "0192-abcd"}, {"id": "0192-abce"}], "next": None}
     client = client_that_answers(httpx2.Response(200, json=page))
     assert whole_batch_id(client, "abce") == "0192-abce"

@@ -58,7 +58,7 @@ def test_body_of_very_many_values_is_too_large(item: str) -> None:
 
 
 def test_long_text_is_one_value() -> None:
-    """Whatever is in it."""
+    """It does not matter what is in the text."""
     text = '1,2,[3],{4}\\",' * (MOST_VALUES // 4)
     assert (
         parsed_body(TurnRequest, json.dumps({"agent": "a", "input": text}).encode(), with_digest=False).value.input

@@ -93,7 +93,7 @@ _SOME = st.integers(0, 12)
 @settings(max_examples=200)
 @given(uses=st.lists(st.builds(Usage, steps=_SOME, tool_calls=_SOME, output_tokens=st.integers(0, 120)), max_size=8))
 def test_warnings_are_never_repeated(uses: list[Usage]) -> None:
-    """Whatever a turn's usage does from commit to commit."""
+    """That holds whatever a turn's usage does from commit to commit."""
     recall, told = Recall(), list[object]()
     for used in uses:
         turn, said = warned(used, recall=recall)

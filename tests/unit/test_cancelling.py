@@ -63,7 +63,7 @@ def test_cancelled_turns_are_waited_for_through_a_restart() -> None:
 
 
 def test_all_are_cancelled_through_a_restart() -> None:
-    """Or some of them would be cancelled and nobody told which."""
+    """Otherwise some of them would be cancelled and nobody told which."""
     gateway = Stopping(away=2, a=["cancelled"], b=["cancelled"])
     assert seen(cancel_turns(gateway.client(), Waits(), ["a", "b"], 60)) == ["cancelled", "cancelled"]
 

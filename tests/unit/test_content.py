@@ -235,7 +235,7 @@ def test_content_refuses_what_json_cannot_hold(value: object, message: str) -> N
 
 
 def test_content_refuses_a_dict_that_changes_while_it_is_read() -> None:
-    """As a cache does that another thread writes to."""
+    """A cache does that if another thread writes to it."""
     live: dict[str, int] = {}
 
     class Price(int):

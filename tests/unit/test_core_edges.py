@@ -42,7 +42,7 @@ def test_agent_that_cannot_work_is_refused(registry: Registry, changes: dict[str
 
 
 def test_budget_that_is_no_dict_is_refused() -> None:
-    """Whoever made the specification."""
+    """It is refused also in a specification that no registry made."""
     budget: Any = [1]
     with pytest.raises(ConfigError, match="agent 'a': budget must be a dict of limits, not list"):
         check_agent(AgentSpec(name="a", model="m", system="", tools=(), budget=budget))
@@ -125,7 +125,7 @@ def test_effect_may_be_named_by_its_word(registry: Registry) -> None:
 
 
 def test_raw_tool_may_take_its_context_by_name(registry: Registry) -> None:
-    """``ctx`` after a star."""
+    """The parameter ``ctx`` may stand after a star."""
 
     def whoami(_args: dict[str, Any], *, ctx: RunContext) -> str:
         return ctx.turn_id

@@ -116,7 +116,7 @@ def test_decision_that_means_nothing_is_refused(
     ],
 )
 def test_arguments_that_cannot_be_sent_are_refused(text: str) -> None:
-    """With an example of an object."""
+    """The message shows an example of an object."""
     with pytest.raises(ConfigError, match="write a JSON object"):
         arguments_from(text)
     assert arguments_from('{"a": 1}') == {"a": 1}
@@ -124,7 +124,7 @@ def test_arguments_that_cannot_be_sent_are_refused(text: str) -> None:
 
 
 def test_questions_are_a_line_a_call() -> None:
-    """As people read them."""
+    """They are written for people to read."""
     assert questions({"required_actions": ASKED}) == ['0.0 refund {"order": "ö1"}', "0.2 look {}"]
     below = questions({"required_actions": [], "subagent_actions": BELOW})
     assert below == ['0.0 refund {"order": "ö1"} of turn b', "0.2 look {} of turn c"]

@@ -100,7 +100,7 @@ def test_ends(expect: dict[str, Any], ended: tuple[str, str], told: list[str]) -
 
 
 def test_end_tells_its_error() -> None:
-    """As the turn has it."""
+    """The error is told as the turn has it."""
     failed = turn(status="failed", stop_reason="model_error", error={"code": "model_error", "message": "no key"})
     assert why({}, failed) == ["the turn ended as failed (model_error): no key"]
 

@@ -28,7 +28,7 @@ def test_plan_that_makes_no_sense_is_refused_by_name(text: str) -> None:
 
 
 def test_plan_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    """Whoever writes one by program gets the same faults."""
+    """A program that writes a plan gets the same faults."""
     faults = (
         Fault(point=Point.AFTER_GATE, action=Action.RAISE, chance=0.5, times=2),
         Fault(point=Point.BEFORE_ACK, action=Action.HANG, seconds=0.5),

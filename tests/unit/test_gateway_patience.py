@@ -24,7 +24,7 @@ async def stubborn(cancelled: asyncio.Event, released: asyncio.Event) -> None:
 
 
 def test_answer_and_error_come_out() -> None:
-    """As if it had been awaited."""
+    """The caller gets them as if it had awaited the thing itself."""
 
     async def seven() -> int:
         return 7
@@ -97,7 +97,7 @@ def test_beat_is_heard_while_nothing_comes() -> None:
 
 
 def test_who_leaves_ends_what_was_to_come() -> None:
-    """Also while it waits."""
+    """That also holds while the next thing is being waited for."""
 
     async def left() -> bool:
         ended = asyncio.Event()

@@ -269,7 +269,7 @@ def test_clamped_never_exceeds_the_cap(wanted: BudgetRequest) -> None:
     ],
 )
 def test_engine_of_the_gateway_has_the_async_driver(given_url: str, driver: str) -> None:
-    """Whatever spelling the workers' URL has."""
+    """It has that driver whichever spelling the workers' URL has."""
     assert create_engine(given_url).url.drivername == driver
     assert make_engine(given_url).url.drivername == driver.replace("+aiosqlite", "")
 
@@ -437,7 +437,7 @@ def test_what_is_empty_and_must_not_be_is_told_so(model: type[BaseModel], body: 
 
 
 def test_text_that_is_too_long_has_characters() -> None:
-    """Whoever writes the name of a session is told of no items."""
+    """The author of a session's name is told of characters, not of items."""
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(ShortText).validate_python("s" * 256)
     (problem,) = field_problems(refused.value.errors())

@@ -37,7 +37,7 @@ URL = "https://example.org/mcp"
     ],
 )
 def test_server_that_makes_no_sense_is_refused(said: dict[str, Any], mend: str) -> None:
-    """Which, and how to mend it."""
+    """The message names the server and says how to mend it."""
     with pytest.raises(ConfigError) as refused:
         Registry().mcp("s", **said)
     assert str(refused.value).startswith(f"MCP server 's': {mend}")
@@ -52,7 +52,7 @@ def test_server_needs_a_name_that_tools_may_begin_with(name: Any) -> None:  # no
 
 
 def test_server_without_a_name_is_refused() -> None:
-    """Like any other mistake."""
+    """The message is like that about any other mistake."""
     declare: Any = Registry().mcp
     with pytest.raises(ConfigError, match=r"^mcp\(…\): missing a required argument: 'name'"):
         declare(command=["x"])

@@ -82,7 +82,7 @@ def parts_of(value: object) -> tuple[object, ...]:
 
 
 def test_turn_of_a_later_version_is_read() -> None:
-    """Each record in its row."""
+    """Each record in its row has members that this version does not know."""
     held = {Usage, BudgetLimits, Recall, TurnPreparation, Carried, Source, Citation, Park}
     assert records_in(TURN) == {type(TURN), *held}
     assert turn_of(columns_of_later(TURN, TURN_FIELDS)) == TURN
@@ -90,7 +90,7 @@ def test_turn_of_a_later_version_is_read() -> None:
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
 def test_call_of_a_later_version_is_read(outcome: ToolOutcome) -> None:
-    """Each record in its row, and each kind of outcome."""
+    """Each record in its row, and each kind of outcome, has members that this version does not know."""
     call = replace(CALL, outcome=outcome)
     assert records_in(call) == {type(call), type(outcome), Approval, Delegation, BudgetLimits}
     assert call_of(columns_of_later(call, CALL_FIELDS)) == call

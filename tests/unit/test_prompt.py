@@ -105,7 +105,7 @@ def test_prompt_has_what_was_gathered_between_metadata_and_skill() -> None:
 
 
 def test_prompt_leaves_out_what_is_empty() -> None:
-    """No block without text."""
+    """There is no block without text."""
     assert sent() == [("user", texts(METADATA, "hello"))]
     assert sent(input=" ", skill_context="") == [("user", texts(METADATA))]
 

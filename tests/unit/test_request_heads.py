@@ -51,7 +51,7 @@ async def connected() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.Stre
 
 
 def test_head_that_never_ends_is_not_waited_for() -> None:
-    """Also when it comes bit by bit."""
+    """The time is limited also if the head comes bit by bit."""
 
     async def asked() -> None:
         async with connected() as (reader, writer):

@@ -21,7 +21,7 @@ from harness_worker.errors import ConfigError
     ],
 )
 def test_urls_of_redis_are_taken(url: str) -> None:
-    """As they are."""
+    """Such a URL is kept as it is."""
     assert load_settings(redis_url=url).redis_url == url
 
 
@@ -189,7 +189,7 @@ def test_heartbeat_that_comes_too_late_for_the_lease_is_refused(monkeypatch: pyt
 
 @pytest.mark.parametrize("secret", ["hidden", "hidden-but-of-enough-characters hidden"])
 def test_weak_webhook_secret_is_refused_and_not_shown(secret: str) -> None:
-    """By whichever process reads it first."""
+    """The first process that reads the setting refuses it."""
     with pytest.raises(ConfigError, match=r"^HARNESS_WEBHOOK_SECRET=\*\*\*: give one secret") as refused:
         load_settings(webhook_secret=secret)
     assert "hidden" not in str(refused.value)

@@ -67,6 +67,6 @@ def test_recall_of_an_older_version_used_nothing() -> None:
 
 
 def test_other_kinds_are_refused() -> None:
-    """When the tool is declared."""
+    """They are refused when the tool is declared."""
     with pytest.raises(ConfigError, match=r"tool 'find': kind must be None, 'retrieval' or 'web', not 'mail'"):
         Registry().tool("find", kind="mail")(lambda: None)  # type: ignore[arg-type]

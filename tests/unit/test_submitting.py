@@ -50,7 +50,7 @@ def test_id_that_cannot_stand_in_a_path_or_key_is_refused(engine: Engine, turn_i
 
 @pytest.mark.parametrize("turn_id", ["a.", ".a", "..-", "_"])
 def test_id_may_have_dots(engine: Engine, turn_id: str) -> None:
-    """Beside something else."""
+    """A dot may stand in an id beside other characters."""
     submitting_to(engine).submit(turn_id, ASKED, Priority.BATCH)
     assert turn_id in engine.store.turns
 

@@ -64,7 +64,7 @@ def test_only_more_tools_than_wanted_are_selected_from(tools: int, limit: int | 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.5, True, "all"])
 def test_senseless_number_is_refused(limit: Any) -> None:  # noqa: ANN401
-    """When the agent is declared."""
+    """It is refused when the agent is declared."""
     with pytest.raises(ConfigError, match="select_tools must be a whole number, one or more"):
         an_agent(1, limit)
 
@@ -85,7 +85,7 @@ def test_tool_for_documents_is_always_chosen() -> None:
 
 
 def test_tool_is_found_by_its_name_description_and_arguments() -> None:
-    """Whatever an author wrote about it."""
+    """Everything that its author wrote about it counts."""
     registry = Registry()
     schema = {"type": "object", "properties": {"city": {"type": "string", "description": "Where to"}, "any": True}}
     registry.add_tool(nothing, name="get_weather", schema=schema, description="Tells the forecast.")

@@ -25,7 +25,7 @@ def listed(*names: str) -> tuple[ListedTool, ...]:
 @given(st.lists(WORDS, unique=True, max_size=8))
 @example(["::", ":\ud800"])
 def test_names_are_fit_and_differ(tools: list[str]) -> None:
-    """Whatever a server calls its tools."""
+    """That holds whatever a server calls its tools."""
     names = names_of("files", tools)
     assert list(names) == tools
     assert len(set(names.values())) == len(tools)
@@ -41,7 +41,7 @@ def test_names_are_plain_where_they_can_be() -> None:
 
 
 def test_tools_are_chosen() -> None:
-    """In the server's order."""
+    """The chosen tools keep the server's order."""
     tools = listed("a", "b", "c")
     assert wanted("s", tools, include=None, exclude=["b"], changed=["a"]) == (tools[0], tools[2])
     assert wanted("s", tools, include=["c", "a"], exclude=["c"], changed=[]) == (tools[0],)

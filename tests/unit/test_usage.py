@@ -83,14 +83,14 @@ def test_time_that_is_not_told_is_the_last_thirty_days(query: dict[str, str], sp
     [({"from": "2024-12-30"}, "more than 366 days"), ({"from": "2026-01-02"}, "lies in the future")],
 )
 def test_time_that_is_too_long_or_not_yet_is_told(query: dict[str, str], words: str) -> None:
-    """With its place."""
+    """The error names the parameter."""
     with pytest.raises(Problem, match=words) as refused:
         asked(**query).span(NEW_YEAR)
     assert [error.loc for error in refused.value.errors] == [["query", "from"]]
 
 
 def test_time_that_ends_before_it_begins_is_told() -> None:
-    """Also one of no length."""
+    """A time of no length is refused too."""
     with pytest.raises(ValidationError, match="must be before"):
         asked(**{"from": "2026-01-01", "to": "2026-01-01"})
 
@@ -120,7 +120,7 @@ def figures(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - any member
     ],
 )
 def test_refusal_names_the_option_that_was_given(loc: list[str], msg: str, said: str) -> None:
-    """Whoever typed --since never wrote the query that the gateway refuses."""
+    """A person who typed ``--since`` never wrote the query that the gateway refuses."""
     problem = {"code": "invalid_request", "title": "Invalid", "errors": [{"loc": loc, "msg": msg}]}
     transport = httpx2.MockTransport(lambda _: httpx2.Response(422, json=problem))
     with (

@@ -61,5 +61,5 @@ def test_name_of_a_killed_worker_is_free_though_a_child_is_left() -> None:
 
 @pytest.mark.parametrize("name", ["tools@h", "tools-2@h", "tools-4711@h-1"])
 def test_role_is_told_by_the_name(name: str) -> None:
-    """However it is numbered."""
+    """A number in the name changes nothing."""
     assert role_of(name) == "tools"
