@@ -493,10 +493,17 @@ def _none() -> None: ...
 async def _async(args: dict[str, Any]) -> None: ...
 
 
+ENDLESS: dict[str, Any] = {"type": "object"}
+ENDLESS["properties"] = {"a": ENDLESS}
+
+
 @pytest.mark.parametrize(
     ("fn", "schema", "said"),
     [
         (echo, {"type": "array"}, "schema must say"),
+        (echo, ENDLESS, "contains itself"),
+        (echo, {"properties": {"a": {"default": float("nan")}}}, "nan is not JSON"),
+        (echo, {"properties": {"a": {"enum": [float("inf")]}}}, "inf is not JSON"),
         (echo, {"type": "object", "properties": {"a": {"type": "nope"}}}, "not a valid JSON Schema"),
         (echo, {"properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}}, "Retrieval is disabled"),
         (echo, [], "schema must be a JSON Schema object"),

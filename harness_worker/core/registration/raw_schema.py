@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -86,14 +87,26 @@ def inspect_raw(fn: Callable[..., object], schema: Mapping[str, Any], label: str
 def _object_schema(schema: Mapping[str, Any], label: str) -> dict[str, Any]:
     if not isinstance(schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not type-checked
         raise ConfigError(f"{label}: schema must be a JSON Schema object, not {type(schema).__name__}")
-    whole: dict[str, Any] = {"type": "object", **_plain(schema)}
+    try:
+        whole: dict[str, Any] = {"type": "object", **_plain(schema)}
+    except RecursionError:
+        raise ConfigError(f"{label}: schema nests too deep or contains itself; use $ref for recursion") from None
+    except ValueError as error:
+        raise ConfigError(f"{label}: not a valid JSON Schema: {error}") from None
     if whole["type"] != "object":
         raise ConfigError(f'{label}: schema must say `"type": "object"`, not {whole["type"]!r}')
     return whole
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """A copy of a part of a schema, in which every mapping is a dict, as the validator needs it."""
+    """A copy of a part of a schema, in which every mapping is a dict, as the validator needs it.
+
+    Raises:
+        ValueError: It holds a number that JSON does not have.
+        RecursionError: It nests too deep.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not JSON")
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     return [_plain(item) for item in cast("list[Any]", value)] if isinstance(value, list | tuple) else value
