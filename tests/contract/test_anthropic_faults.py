@@ -259,6 +259,16 @@ def test_stream_that_ends_before_message_stop_is_not_whole(stub: MessagesStub, m
         model.complete(asking())
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [(b"<html>Log in</html>", "text/html"), (b'{"type": "message"}', "application/json"), (b"", "text/event-stream")],
+)
+def test_answer_without_events_is_told_by_its_content_type(body: bytes, kind: str) -> None:
+    """A proxy that does not stream, or that shows a page to log in, is recognized by the message."""
+    with serving(body, kind=kind) as url, pytest.raises(TransientError, match=f"a body of type '{kind}' without any"):
+        AnthropicModel(KEY, url).complete(asking())
+
+
 def test_error_event_for_good_ends_the_call_for_good(stub: MessagesStub, model: AnthropicModel) -> None:
     """An ``error`` event is judged by its type, because the response's status is 200."""
     stub.answer(said(TEXT, ending=Ending.ERROR, after=3, error=("invalid_request_error", "No.")))

@@ -67,6 +67,15 @@ def test_event_of_another_shape_is_a_broken_stream(events: list[dict[str, Any]])
         assembly.reply()
 
 
+def test_reply_whose_start_was_lost_is_asked_again() -> None:
+    """The start tells the tokens of the input; without it the reply would count as free."""
+    assembly = Assembly("claude-sonnet-5-5", ignore)
+    for event in (begins(TEXT), goes_on({"type": "text_delta", "text": "a"}), *END):
+        assembly.take(event)
+    with pytest.raises(TransientError, match="message_start"):
+        assembly.reply()
+
+
 LONG = "x" * 1_000
 
 

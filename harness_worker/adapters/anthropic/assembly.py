@@ -67,6 +67,7 @@ class Assembly:
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
         self._hour_tokens = 0
         self._stop_reason: str | None = None
+        self._has_start = False
         self.is_whole = False
 
     @property
@@ -89,12 +90,14 @@ class Assembly:
         """The assembled reply.
 
         Raises:
-            TransientError: The stream ended early, or a call's arguments are not a JSON object. The step is then asked
-                again, because an empty object instead would run the tool with its defaults, and a string would make
-                the provider reject the history.
+            TransientError: The stream lacks its start or its end, or a call's arguments are not a JSON object. The step
+                is then asked again, because an empty object instead would run the tool with its defaults, and a string
+                would make the provider reject the history.
         """
         if not self.is_whole or self._stop_reason is None:
             raise TransientError("the model's stream ended before its message did")
+        if not self._has_start:
+            raise TransientError("the model's stream has no message_start, which tells what its input costs")
         for index, pieces in self._inputs.items():
             self._blocks[index]["input"] = self._arguments("".join(pieces))
         if any(block.get("type") == "tool_use" and not isinstance(block.get("input"), dict) for block in self._blocks):
@@ -155,6 +158,7 @@ class Assembly:
                 return
 
     def _start(self, message: Event) -> None:
+        self._has_start = True
         self._model = _text(message.get("model") or self._model)
         self._count(message.get("usage") or {})
 

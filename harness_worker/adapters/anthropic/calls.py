@@ -12,7 +12,12 @@ import httpx2
 from anthropic import APIConnectionError, APIStatusError, BaseModel
 
 from harness_worker.adapters.anthropic.connections import CONNECT_TIMEOUT_S, Checkout, ConnectionPool
-from harness_worker.adapters.anthropic.failures import told_by_connection, told_by_event, told_by_status
+from harness_worker.adapters.anthropic.failures import (
+    told_by_connection,
+    told_by_event,
+    told_by_no_events,
+    told_by_status,
+)
 from harness_worker.adapters.anthropic.silence import Silence
 from harness_worker.errors import InvariantError, TransientError
 from harness_worker.ports import StopSignal
@@ -143,11 +148,14 @@ class Call:
         timeout = httpx2.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
         with checkout.connection.client.messages.create(**self._body, stream=True, timeout=timeout) as stream:
             self._silence.response = stream.response
+            key, event = checkout.connection.client.api_key or "", None
             try:
                 for event in stream:
-                    self._arrived.put(_told(_as_json(event), checkout.connection.client.api_key or ""))
+                    self._arrived.put(_told(_as_json(event), key))
             except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
                 raise TransientError(f"the model's stream cannot be read: {error}") from error
+            if event is None:
+                raise told_by_no_events(stream.response, key=key)
 
 
 def _told(event: Event, key: str) -> Event:

@@ -38,6 +38,12 @@ def told_by_event(event: Mapping[str, Any], *, key: str) -> HarnessError:
     return TransientError(told) if not isinstance(kind, str) or kind in RETRIED_TYPES else ModelError(told)
 
 
+def told_by_no_events(response: httpx2.Response, *, key: str) -> TransientError:
+    """The meaning of a successful response without a single event, such as a proxy's page to log in."""
+    kind = _without_key(response.headers.get("content-type", "unknown"), key)[:MAX_MESSAGE_CHARS]
+    return TransientError(f"the model's provider sent a body of type {kind!r} without any part of a message")
+
+
 def told_by_connection(error: Exception) -> HarnessError:
     """A connection error in our own words, because ``LocalProtocolError`` quotes the header that holds the key."""
     if isinstance(error, APITimeoutError):
