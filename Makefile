@@ -1,4 +1,4 @@
-# Needs Python 3.11 or newer, git and make; everything else comes into .venv. `make help` lists what there is.
+# Needs Python 3.11 to 3.14, git and make; everything else comes into .venv. `make help` lists what there is.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 PY := .venv/bin/python
