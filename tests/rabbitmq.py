@@ -61,7 +61,8 @@ def rabbitmq_service() -> Generator[RabbitMQ]:
     with server_directory("rabbitmq") as directory:
         port = free_port()
         server = RabbitMQ(port=port, env=_environment(directory, port))
-        program = ["env", "-i", *(f"{name}={value}" for name, value in server.env.items())]
+        # Erlang leaves dumps in its current directory if it is stopped in the middle of something
+        program = ["env", f"--chdir={directory}", "-i", *(f"{name}={value}" for name, value in server.env.items())]
         command = guarded([*program, str(_PROGRAMS / "rabbitmq-server")])
         log = directory / "rabbitmq.log"
         with running_server(command, log=log, is_ready=lambda: _accepts(_url(port, "")), stop=signal.SIGTERM):
