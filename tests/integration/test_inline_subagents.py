@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,24 @@ def test_agent_has_less_time_than_who_asks(team: Team) -> None:
     turn = team.run(budget={"timeout_s": 12.0})
     assert (turn.status, turn.output_text) == ("completed", "done")
     assert turn.calls[0].content.startswith("[incomplete: deadline] I stopped before I could finish")
+
+
+def test_interrupted_program_does_not_wait_for_the_agents_it_asked(team: Team) -> None:
+    """Only the caller's own thread keeps the process alive, so Ctrl-C ends it whatever the asked agents are doing."""
+    kept: list[str] = []
+
+    @team.registry.tool(effect=Effect.READ_ONLY)
+    def look() -> str:  # pyright: ignore[reportUnusedFunction] - its decorator keeps it
+        """Look which threads a process would wait for at its end."""
+        kept.extend(each.name for each in threading.enumerate() if each.name.startswith("inline-") and not each.daemon)
+        return "looked"
+
+    team.registry.agent("scout", model=f"scripted:{team.home / 'scout.jsonl'}", tools=[look], description="Looks.")
+    team.registry.agent(
+        "chief", model=f"scripted:{team.home / 'lead.jsonl'}", tools=[team.registry.agent_tool("scout")]
+    )
+    team.says("lead", [("scout", {"input": "look"})], "done")
+    team.says("scout", [("look", {})], "looked")
+    with closing(AgentHarness(team.registry, Settings(home=team.home))) as harness:
+        turn = harness.run_turn(None, "go", agent="chief")
+    assert (turn.calls[0].content, kept) == ("looked", [])
