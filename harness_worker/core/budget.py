@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from harness_worker.core.by_name import ByName
 from harness_worker.wire import fields_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetLimits:
+class BudgetLimits(ByName):
     """Limits of one turn; ``None`` is no limit. Dollars are US dollars, times seconds."""
 
     max_steps: int = 6
@@ -51,7 +52,7 @@ TOKEN_CLASSES: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(ByName):
     """What a turn has used so far. ``input_tokens`` does not include cached tokens."""
 
     input_tokens: int = 0

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from harness_worker.core.approvals import waiting
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.by_name import ByName, Entries
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.records import Call, CallStatus, Message, Turn
 from harness_worker.core.sources.citations import Citation
@@ -18,7 +19,7 @@ RequiredAction: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallResult:
+class CallResult(ByName):
     """One tool call. ``outcome`` is the class name of its outcome; times are RFC 3339 UTC.
 
     ``child_turn_id`` is the id of the turn that answers a call of another agent, once the call was sent.
@@ -89,7 +90,7 @@ def turn_result(turn: Turn, calls: Sequence[Call], messages: Sequence[Message]) 
         budget=turn.budget,
         calls=tuple(map(_call_result, calls)),
         required_actions=() if turn.status.is_final else tuple(map(required_action, waiting(calls))),
-        error=turn.error,
+        error=Entries(turn.error) if turn.error is not None else None,
         decision=turn.decision,
         metadata=turn.metadata,
         created_at=rfc3339(turn.created_at),
@@ -109,7 +110,8 @@ def _parent(turn: Turn) -> Mapping[str, str] | None:
 def required_action(call: Call) -> RequiredAction:
     """A call that waits for a person, as that person sees it."""
     expires_at = rfc3339(call.approval.expires_at) if call.approval is not None else None
-    return {"call_id": call.call_id, "tool": call.tool, "arguments": dict(call.arguments), "expires_at": expires_at}
+    arguments = dict(call.arguments)
+    return Entries(call_id=call.call_id, tool=call.tool, arguments=arguments, expires_at=expires_at)
 
 
 def _call_result(call: Call) -> CallResult:

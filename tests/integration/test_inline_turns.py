@@ -97,6 +97,21 @@ def test_interleaved_turns_leave_nothing_and_never_meet(harness: AgentHarness) -
         assert told.count("word-") == told.count(f"word-{number:03}")
 
 
+def test_parts_of_a_result_are_read_as_attributes_or_by_name(harness: AgentHarness) -> None:
+    """The names are those of the JSON over HTTP, and a name that there is not is a ``KeyError``."""
+    turn = harness.run_turn(None, "look", metadata={"script": "s3"}, budget={"max_steps": 5})
+    assert (turn.usage["input_tokens"], dict(turn.usage)["steps"]) == (turn.usage.input_tokens, turn.usage.steps)
+    assert turn.budget["max_steps"] == turn.budget.max_steps == 5
+    (call,) = turn.calls
+    assert (call["tool"], dict(call)["call_id"]) == (call.tool, call.call_id) == ("look", "0.0")
+    with pytest.raises(KeyError, match="plus"):
+        turn.usage["plus"]
+    failed = harness.run_turn(None, "look", metadata={"script": "absent"})
+    error = cast("Any", failed.error)
+    assert error == {"code": "script_exhausted", "message": error.message}
+    assert error.code == error["code"]
+
+
 def test_write_that_outlives_its_time_ends_in_doubt_and_the_turn_goes_on(tmp_path: Path) -> None:
     """Its thread cannot be ended, so the turn continues without waiting for it."""
     registry, ended = Registry(), threading.Event()

@@ -110,6 +110,13 @@ def test_usage_adds_field_by_field(one: Usage, two: Usage) -> None:
     assert total.steps == one.steps
 
 
+def test_fields_are_read_by_name() -> None:
+    """A name that is no field, such as that of a method, is a ``KeyError``."""
+    assert dict(Usage(steps=3)) == {field.name: 0 for field in fields(Usage)} | {"steps": 3}
+    with pytest.raises(KeyError, match="plus"):
+        Usage()["plus"]
+
+
 def test_deadline_never_has_less_than_nothing_left() -> None:
     """A tool that asks late is told zero, and that it has expired."""
     now = [10.0]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from harness_worker.core.by_name import Entries
 from harness_worker.core.canonical import canonical
 from harness_worker.core.registration.approval_policy import DeclaredApproval
 from harness_worker.core.registration.author_code import Raised, attempt
@@ -30,24 +31,9 @@ def unknown_keys(_values: Arguments) -> None:
     """No keys are known: the call runs alone."""
 
 
-class ArgumentsView(dict[str, Any]):
-    """A mapping whose entries are also attributes: ``a.order_id`` and ``a["order_id"]``.
-
-    An argument wins over a method of the same name, so that a tool may have a parameter ``items``.
-    """
-
-    __slots__ = ()
-
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - any argument's value
-        """The argument with that name, else the attribute of a dict."""
-        if dict[str, Any].__contains__(self, name):
-            return dict[str, Any].__getitem__(self, name)
-        return super().__getattribute__(name)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfArguments(Generic[T]):
-    """An author's function of an :class:`ArgumentsView`, made a function of bound arguments.
+    """An author's function of an object of arguments (:class:`Entries`), made a function of bound arguments.
 
     Args:
         typed: Turns bound arguments into what the tool gets: models, dates, enums.
@@ -59,7 +45,7 @@ class OfArguments(Generic[T]):
 
     def __call__(self, values: Arguments) -> T:
         """What the author's function returns; raises what it raises."""
-        return self.rule(ArgumentsView(self.typed(values)))
+        return self.rule(Entries(self.typed(values)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
