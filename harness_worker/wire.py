@@ -254,9 +254,12 @@ _OPENING_KEYWORDS: Final = frozenset(
 
 
 def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool's published schema as it is enforced: one that lists properties and is silent on others allows none."""
+    """A tool's published schema as it is enforced: one that lists properties and is silent on others allows none.
+
+    It has ``properties`` even if they are none, because without them the validator does not name what is not allowed.
+    """
     is_open = "properties" not in schema or not _OPENING_KEYWORDS.isdisjoint(schema)
-    return dict(schema) if is_open else {**schema, "additionalProperties": False}
+    return {"properties": {}, **schema} if is_open else {**schema, "additionalProperties": False}
 
 
 def turn_queue(priority: str) -> str:

@@ -417,6 +417,12 @@ def test_feed_that_overflows_sends_its_reader_to_sql() -> None:
     assert kept.seq == QUEUE_SIZE + 1
 
 
+def test_arguments_for_a_tool_that_takes_none_are_named() -> None:
+    """A person who edits a call reads which argument is too much, not what a schema of ``False`` allows."""
+    (problem,) = argument_problems({"type": "object", "additionalProperties": False}, {"x": 1})
+    assert "'x' was unexpected" in problem.msg
+
+
 def test_arguments_with_many_things_wrong_tell_the_first_of_them() -> None:
     """Each costs more to tell than to send, and all but one request would wait while they are listed."""
     schema = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "string"}}}}

@@ -408,6 +408,15 @@ def test_add_tool_names_each_bad_argument(registry: Registry) -> None:
         registry.tools["raw"].bind({"tags": ["a", 2]})
 
 
+def test_add_tool_names_each_argument_of_a_tool_that_takes_none(registry: Registry) -> None:
+    """Its schema, as MCP recommends it, has no ``properties``."""
+    registry.add_tool(echo, name="raw", schema={"type": "object", "additionalProperties": False}, description="")
+    assert registry.tools["raw"].bind({}).values == {}
+    with pytest.raises(ArgumentsInvalid) as invalid:
+        registry.tools["raw"].bind({"x": 1, "y": "secret"})
+    assert invalid.value.problems == ("x: not an argument of this tool", "y: not an argument of this tool")
+
+
 @pytest.mark.parametrize("value", [float("nan"), "\ud800"])
 def test_add_tool_refuses_arguments_that_are_not_json(registry: Registry, value: object) -> None:
     """NaN is not null, and a lone surrogate is not text."""
