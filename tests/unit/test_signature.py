@@ -451,18 +451,22 @@ def test_hints_may_carry_field_constraints() -> None:
     """``Annotated[..., Field()]`` and a ``Field`` default keep bounds, descriptions and defaults."""
 
     def take(  # noqa: D417 - likewise
-        a: Annotated[int, Field(ge=1, description="own")] = 2, b: int = Field(3, le=5)
+        a: Annotated[int, Field(ge=1, description="own")] = 2,
+        b: int = Field(3, le=5),
+        *,
+        c: Annotated[int, Field(default=4)],
     ) -> int:
         """Take.
 
         Args:
             a: from the docstring
         """
-        return a + b
+        return a + b + c
 
     tool = inspected(take)
+    assert "required" not in tool.schema
     assert tool.schema["properties"]["a"] == {"type": "integer", "minimum": 1, "default": 2, "description": "own"}
-    assert tool.bind({}).values == {"a": 2, "b": 3}
+    assert tool.bind({}).values == {"a": 2, "b": 3, "c": 4}
     assert problems(take, {"b": 6}) == ("b: input should be less than or equal to 5 (got 6)",)
 
 
@@ -589,6 +593,10 @@ def _bad_default(a: int = "x") -> int:  # pyright: ignore[reportArgumentType] - 
     return a
 
 
+def _bad_default_in_hint(a: Annotated[int, Field(default="x")]) -> int:
+    return a
+
+
 class _AsyncCallable:
     async def __call__(self, a: int) -> int:
         return a
@@ -627,6 +635,7 @@ def _waited(a: int) -> int:
             ),
             (_odd, "parameter 'a': its default"),
             (_bad_default, "parameter 'a': its default 'x' does not fit"),
+            (_bad_default_in_hint, "parameter 'a': its default 'x' does not fit"),
             (_context, "parameter named `ctx`"),
             (_optional_context, "parameter 'c': the run context is given to the parameter named `ctx`; rename it"),
             (_callback, "parameter 'a': its hint"),

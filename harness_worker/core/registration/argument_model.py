@@ -14,6 +14,7 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticUndefined
 from typing_extensions import Doc
 
 from harness_worker.core.registration.callables import NO_DEFAULT, Parameter
@@ -91,7 +92,7 @@ def _field(parameter: Parameter, doc: str | None, where: str) -> tuple[Any, Any]
         trial = _made({"p0": made})
     except Exception as error:  # noqa: BLE001 - a hint is the tool author's code: it may raise anything
         raise _no_schema(parameter, where, error) from None
-    _check_default(trial, parameter, where)
+    _check_default(trial, where)
     try:
         _schema(trial)
     except Exception as error:  # noqa: BLE001 - likewise
@@ -112,7 +113,7 @@ def _no_schema(parameter: Parameter, where: str, error: Exception) -> ConfigErro
 def _definition(parameter: Parameter, doc: str | None) -> tuple[Any, Any]:
     said = None if _describes_itself(parameter) else _note(parameter) or doc
     extra: dict[str, Any] = {"description": said} if said else {}
-    default = ... if parameter.default is NO_DEFAULT else parameter.default
+    default = PydanticUndefined if parameter.default is NO_DEFAULT else parameter.default
     return Annotated[_hint(parameter), Field(alias=parameter.name, **extra)], default
 
 
@@ -144,12 +145,14 @@ def _annotations(parameter: Parameter) -> tuple[Any, ...]:
     return get_args(parameter.hint)[1:] if get_origin(parameter.hint) is Annotated else ()
 
 
-def _check_default(trial: type[BaseModel], parameter: Parameter, where: str) -> None:
+def _check_default(trial: type[BaseModel], where: str) -> None:
     """Refuse a default that does not survive as JSON: like any argument, it travels between processes."""
-    if trial.model_fields["p0"].is_required():
+    field = trial.model_fields["p0"]
+    if field.is_required():
         return
     try:
         trial.model_validate_json(trial.model_validate({}).model_dump_json(by_alias=True, warnings=False))
     except Exception as error:  # noqa: BLE001 - a default and its type are the tool author's code
         reason = str(error).replace("\n", " ")
-        raise ConfigError(f"{where}: its default {parameter.default!r} does not fit its hint: {reason}") from None
+        default = field.default_factory or field.default
+        raise ConfigError(f"{where}: its default {default!r} does not fit its hint: {reason}") from None
