@@ -223,6 +223,9 @@ class Approval:
         return self.expires_at is not None and self.decision is None and not self.is_resolved
 
 
+DEFAULT_SCRIPT: Final = "default"
+"""The script of a turn whose metadata name none."""
+
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_CHARS: Final = 512
 """The maximum length of a key or a value, in characters."""

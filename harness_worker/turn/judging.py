@@ -40,7 +40,7 @@ from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
 from harness_worker.turn.retrying import retrying, wished_s
-from harness_worker.wire import MEMORY
+from harness_worker.wire import DEFAULT_SCRIPT, MEMORY
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,6 @@ BATCH: Final = 100
 RESEND_S: Final = 30.0
 """How long after a message was sent again another one follows, in seconds, if nobody has begun to judge."""
 
-DEFAULT_SCRIPT: Final = "default"
 MOST_KNOWN: Final = 50
 """The maximum number of known memories that a model is shown, so as not to find them again."""
 

@@ -19,9 +19,9 @@ from harness_worker.adapters.scripted.lines import (
 from harness_worker.core.budget import Usage
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply, ModelRequest
+from harness_worker.wire import DEFAULT_SCRIPT
 
 PREFIX: Final = "scripted:"
-DEFAULT_SCRIPT: Final = "default"
 SHOWN: Final = 10
 """How many scripts are listed in the error about a missing one."""
 
