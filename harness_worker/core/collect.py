@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness_worker.core.approvals import Edit, resolve
 from harness_worker.core.children import all_parked, take_ended_children
-from harness_worker.core.collect_reads import ReadReport, collect_reads
+from harness_worker.core.collect_reads import NO_REPORTS, ReadReport, collect_reads
 from harness_worker.core.collect_writes import collect_writes
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.lifecycle import changed_from, decide, merge, preceded_by
@@ -24,7 +24,7 @@ def collect(
     snapshot: Snapshot,
     *,
     visit: Visit,
-    reports: Mapping[str, ReadReport],
+    reports: Mapping[str, ReadReport] = NO_REPORTS,
     edits: Mapping[str, Edit] = NO_EDITS,
 ) -> Decision[Next]:
     """Take what has ended, run again what was lost, wait for what is alive; if nothing is open, go on.

@@ -70,7 +70,7 @@ def open_visit(
     if goes_on and all(call.collected for call in snapshot.calls) and exhausted(visit.turn, now=visit.now) is None:
         return claimed.with_result(Opened(visit=visit, after=AskModel(turn=visit.turn)))
     held = replace(snapshot, turn=visit.turn)
-    after = collect(held, visit=visit, reports={})
+    after = collect(held, visit=visit)
     if isinstance(after.result, Dispatch) and any(call.is_read for call in after.result.calls):
         return claimed.with_result(Opened(visit=visit, after=None))
     both = replace(after, turn=after.turn or visit.turn, events=claimed.events + after.events)

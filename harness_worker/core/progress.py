@@ -10,7 +10,7 @@ from typing import TypeAlias
 from harness_worker.core.approvals import is_undecided
 from harness_worker.core.budget import Usage
 from harness_worker.core.children import cut
-from harness_worker.core.collect_reads import ReadReport
+from harness_worker.core.collect_reads import NO_REPORTS, ReadReport
 from harness_worker.core.decisions import Decision, Snapshot, T
 from harness_worker.core.delegating import children_of, started_events
 from harness_worker.core.ending import (
@@ -93,7 +93,11 @@ Next: TypeAlias = Finished | Dispatch | AskModel | AskHooks
 
 
 def stop_turn(
-    snapshot: Snapshot, turn: Turn, calls: Sequence[Call], cause: StopCause, reports: Mapping[str, ReadReport]
+    snapshot: Snapshot,
+    turn: Turn,
+    calls: Sequence[Call],
+    cause: StopCause,
+    reports: Mapping[str, ReadReport] = NO_REPORTS,
 ) -> Decision[Finished]:
     """End the turn now, with one result for each call and nothing left to wait for."""
     cancelled = cause is StopCause.CANCELLED
@@ -124,7 +128,7 @@ def abandon(snapshot: Snapshot) -> Decision[Finished | None]:
     """Cancel a turn that its only driver gives up."""
     if snapshot.turn.status.is_final:
         return Decision(result=None)
-    return stop_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.CANCELLED, {})
+    return stop_turn(snapshot, snapshot.turn, snapshot.calls, StopCause.CANCELLED)
 
 
 def go_on(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -> Decision[Next]:

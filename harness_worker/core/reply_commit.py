@@ -92,7 +92,7 @@ def go_on_asked(snapshot: Snapshot, *, visit: Visit, answered: Sequence[Call]) -
     calls = merge(snapshot.calls, (call for call in answered if call.call_id in planned))
     cause = stop_cause(snapshot.turn, snapshot.now)
     if cause is not None:
-        return stop_turn(snapshot, snapshot.turn, calls, cause, {})
+        return stop_turn(snapshot, snapshot.turn, calls, cause)
     return in_next_visit(go_on(snapshot, visit, snapshot.turn, calls), visit, now=snapshot.now)
 
 
@@ -137,7 +137,7 @@ def _act(fresh: Snapshot, visit: Visit, turn: Turn, said: Said) -> Decision[Next
     calls = said.calls
     cause = stop_cause(turn, fresh.now)
     if cause is not None:
-        return stop_turn(fresh, turn, calls, cause, {})
+        return stop_turn(fresh, turn, calls, cause)
     cut = _INCOMPLETE.get(said.stop_reason)
     pauses = said.stop_reason == PAUSE and bool(said.content)
     if (not calls and not pauses) or cut is not None:
@@ -175,7 +175,7 @@ def _charged(turn: Turn, aside: Aside) -> Turn:
 def _after_aside(fresh: Snapshot, visit: Visit, turn: Turn) -> Decision[Next]:
     cause = stop_cause(turn, fresh.now)
     if cause is not None:
-        return stop_turn(fresh, turn, (), cause, {})
+        return stop_turn(fresh, turn, (), cause)
     reason = exhausted(turn, now=fresh.now)
     if reason is not None:
         return run_out(fresh, turn, (), reason)

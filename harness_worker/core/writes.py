@@ -101,26 +101,30 @@ def hand_in(
 
     An ``outcome`` of ``None`` means that the body was cut short, because its time ended or the turn was cancelled.
     """
-    call, turn = find(snapshot.calls, call_id), snapshot.turn
-    if outcome is None and call is not None and call.status is CallStatus.ENDED and not turn.status.is_final:
-        outcome = call.outcome  # recorded before, but the answer was lost
-    if outcome is None and call is not None:
-        is_cancelled = turn.cancel_requested and not turn.status.is_final
-        outcome = unknown(call, STOPPED_BECAUSE[StopCause.CANCELLED] if is_cancelled else "did not end in time")
-    if outcome is None:
-        return late(snapshot, call_id=call_id, attempt=attempt).with_result(HandedIn(go=Go.IGNORE))
-    ended = _end(snapshot, call_id=call_id, attempt=attempt, runner=runner, outcome=outcome)
-    return ended.with_result(HandedIn(go=ended.result, outcome=outcome))
-
-
-def _end(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str, outcome: ToolOutcome) -> Decision[Go]:
-    turn, now = snapshot.turn, snapshot.now
     call = find(snapshot.calls, call_id)
-    mine = call is not None and call.attempt == attempt and call.runner == runner
-    if call is None or not mine or call.status is not CallStatus.RUNNING or turn.status.is_final:
-        if call is not None and mine and call.outcome == outcome:
+    if call is None:
+        return late(snapshot, call_id=call_id, attempt=attempt).with_result(HandedIn(go=Go.IGNORE))
+    ending = outcome or _cut_short(call, snapshot.turn)
+    ended = _end(snapshot, call, attempt=attempt, runner=runner, outcome=ending)
+    return ended.with_result(HandedIn(go=ended.result, outcome=ending))
+
+
+def _cut_short(call: Call, turn: Turn) -> ToolOutcome:
+    """The outcome of a body that was cut short, or the recorded one if only the answer to its commit was lost."""
+    if turn.status.is_final:
+        return unknown(call, "did not end in time")
+    if call.outcome is not None:
+        return call.outcome
+    return unknown(call, STOPPED_BECAUSE[StopCause.CANCELLED] if turn.cancel_requested else "did not end in time")
+
+
+def _end(snapshot: Snapshot, call: Call, *, attempt: int, runner: str, outcome: ToolOutcome) -> Decision[Go]:
+    turn, now = snapshot.turn, snapshot.now
+    is_mine = (call.attempt, call.runner) == (attempt, runner)
+    if not is_mine or call.status is not CallStatus.RUNNING or turn.status.is_final:
+        if is_mine and call.outcome == outcome:
             return Decision(result=Go.WAKE if is_doubt(call) else Go.PASS)
-        return late(snapshot, call_id=call_id, attempt=attempt)
+        return late(snapshot, call_id=call.call_id, attempt=attempt)
     ended = end_call(call, outcome, now=now)
     if is_doubt(ended):
         calls = end_with_doubt(call, outcome, snapshot.calls, now=now)

@@ -97,7 +97,7 @@ def test_turn_that_ends_before_its_first_word_closes_the_open_step() -> None:
 @pytest.mark.parametrize("turn", [a_held_turn(budget=BudgetLimits(max_steps=0)), a_held_turn(started_at=None)])
 def test_turn_that_began_no_step_closes_none(turn: Turn) -> None:
     """That is a turn that may not ask a model, or one that never started."""
-    decision = stop_turn(snapshot(turn), turn, (), StopCause.CANCELLED, {})
+    decision = stop_turn(snapshot(turn), turn, (), StopCause.CANCELLED)
     assert event_types(decision) == ["turn.cancelled"]
 
 
