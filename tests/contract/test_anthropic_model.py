@@ -10,7 +10,9 @@ import pytest
 
 from harness_worker import Effect, Registry
 from harness_worker.adapters.anthropic.client import AnthropicModel
+from harness_worker.adapters.anthropic.connections import ConnectionPool
 from harness_worker.adapters.anthropic.missing_key import MissingKey
+from harness_worker.config import load_settings
 from harness_worker.core.budget import Usage
 from harness_worker.core.records import Message
 from harness_worker.core.registration.thinking import ThinkLevel
@@ -239,3 +241,11 @@ def test_missing_key_names_the_variable() -> None:
     """Without a key the turn fails with a message that says what to set."""
     with pytest.raises(ModelError, match="'claude-sonnet-5-5' needs a key: set ANTHROPIC_API_KEY"):
         MissingKey().complete(asking())
+
+
+def test_empty_base_url_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for every other setting; the library by itself would ask a URL without a host."""
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "")
+    connection = ConnectionPool(KEY, load_settings().anthropic_base_url).take()
+    assert connection.client.base_url == "https://api.anthropic.com"
+    connection.close()

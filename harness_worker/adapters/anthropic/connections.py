@@ -12,6 +12,7 @@ import anthropic
 import httpx2
 
 CONNECT_TIMEOUT_S: Final = 10.0
+ANTHROPIC: Final = "https://api.anthropic.com"
 
 
 class Connection:
@@ -22,7 +23,7 @@ class Connection:
 
     Args:
         api_key: The provider's key.
-        base_url: The provider's URL.
+        base_url: The provider's URL; ``None``: Anthropic itself, whatever ``ANTHROPIC_BASE_URL`` is, be it empty.
         tls: The TLS context, shared between connections because it takes long to create.
     """
 
@@ -36,7 +37,11 @@ class Connection:
             event_hooks={"request": [self._follow]},
         )
         self.client = anthropic.Anthropic(
-            api_key=api_key, base_url=base_url, max_retries=0, http_client=self._http, open_telemetry=False
+            api_key=api_key,
+            base_url=base_url or ANTHROPIC,
+            max_retries=0,
+            http_client=self._http,
+            open_telemetry=False,
         )
 
     def cut(self) -> None:
