@@ -143,16 +143,17 @@ class Judging:
         case = case_of(turn.input, _evidence(turn, calls), turn.output_text)
         request = _request(turn, spec.model or "", system_of(spec.criterion), case, spec.timeout_s)
         script = f"{turn.metadata.get('script', DEFAULT_SCRIPT)}/{spec.name}"
-        return verdict_of(self._answer_of(replace(request, metadata={**turn.metadata, "script": script})))
+        scripted = replace(request, metadata={**turn.metadata, "script": script})
+        return verdict_of(self._answer_of(scripted, f"judge {spec.name} of turn {turn.id}"))
 
     def _remembered(self, turn: Turn, model: str) -> Remembered:
         """Look for memories in the user's words only, because tools and documents could plant memories."""
         known = self.memories.recall(turn.tenant, scope_of(turn), MOST_KNOWN)
         request = _request(turn, model, memory_prompt.SYSTEM, memory_prompt.case_of(turn.input, known), TIMEOUT_S)
-        answer = self._answer_of(replace(request, kind=RequestKind.MEMORY))
+        answer = self._answer_of(replace(request, kind=RequestKind.MEMORY), f"the memory of turn {turn.id}")
         return Remembered(turn=turn, memories=memory_prompt.memories_told(answer))
 
-    def _answer_of(self, request: ModelRequest) -> str:
+    def _answer_of(self, request: ModelRequest, what: str) -> str:
         """The model's answer; retried within the request's time if its provider fails in passing."""
         client = client_for(self.models, request.model)
         until = self.clock.monotonic() + request.timeout_s
@@ -168,7 +169,7 @@ class Judging:
                 raise TransientError("its time was over before its model could be asked again")
             return client.complete(replace(request, timeout_s=left_s()))
 
-        return text_of(retrying(self.clock.wait, fits=fits)(once).content)
+        return text_of(retrying(self.clock.wait, what=what, fits=fits)(once).content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,7 +149,7 @@ class ModelStep:
             if stop.wait(min(seconds, max(0.0, deadline - self.clock.monotonic()))):
                 raise Stopped
 
-        return retrying(nap)
+        return retrying(nap, what=f"turn {turn.id}")
 
     def prolong_visit(self, turn: Turn, *, pause_s: float = 0.0) -> None:
         """Make the visit last for the pause and another call; to be called before each call except the first.

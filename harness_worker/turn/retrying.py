@@ -23,13 +23,18 @@ _HALF = {"multiplier": 0.5, "max": MAX_BACKOFF_S / 2}
 _BACKOFF = wait_exponential(**_HALF) + wait_random_exponential(**_HALF)
 
 
-def retrying(nap: Callable[[float], None], *, fits: Callable[[float], bool] = lambda _: True) -> Retrying:
+def retrying(nap: Callable[[float], None], *, what: str, fits: Callable[[float], bool] = lambda _: True) -> Retrying:
     """Calls a model until it answers, fails for good, or has failed in passing too often.
 
     Args:
         nap: Waits for the given number of seconds between two tries.
+        what: Whose call it is, for the log.
         fits: Whether there is time for a pause of that many seconds and another try.
     """
+
+    def log_retry(state: RetryCallState) -> None:
+        error = _error_of(state)
+        log.warning("model call of %s failed (try %d), trying again: %s", what, state.attempt_number, error)
 
     def is_over(state: RetryCallState) -> bool:
         return state.attempt_number >= MODEL_TRIES or not fits(state.upcoming_sleep)
@@ -39,7 +44,7 @@ def retrying(nap: Callable[[float], None], *, fits: Callable[[float], bool] = la
         wait=_backoff_s,
         stop=is_over,
         sleep=nap,
-        before_sleep=_log_retry,
+        before_sleep=log_retry,
         reraise=True,
     )
 
@@ -52,10 +57,6 @@ def wished_s(error: BaseException | None) -> float:
 def _backoff_s(state: RetryCallState) -> float:
     """The next pause: growing, half random, to outlast an outage of seconds, and at least what the provider asks."""
     return max(_BACKOFF(state), wished_s(_error_of(state)))
-
-
-def _log_retry(state: RetryCallState) -> None:
-    log.warning("model call failed (try %d), trying again: %s", state.attempt_number, _error_of(state))
 
 
 def _error_of(state: RetryCallState) -> BaseException | None:

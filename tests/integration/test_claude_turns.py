@@ -210,8 +210,10 @@ def test_session_goes_on_after_a_refusal(stub: MessagesStub, harness: AgentHarne
     assert not any(words in str(last) for words in ("Bad.", "Worse.", "I c", "Hm, let me see."))
 
 
-def test_memory_and_judge_survive_a_rate_limit(stub: MessagesStub, settings: Settings) -> None:
-    """Models of judges and of memory are asked again after a rate limit, just as a turn's model is."""
+def test_memory_and_judge_survive_a_rate_limit(
+    stub: MessagesStub, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Models of judges and of memory are asked again after a rate limit, as a turn's model is, and the log says so."""
     registry = a_registry()
     registry.judge("relevance", model="claude-haiku-5-5")
     registry.agent("guide", model="claude-sonnet-5-5", judges=["relevance"], memory="claude-haiku-5-5")
@@ -222,18 +224,23 @@ def test_memory_and_judge_survive_a_rate_limit(stub: MessagesStub, settings: Set
     first = harness.run_turn(None, "I am Ann.", agent="guide", metadata={"user": "ann"})
     (score,) = harness.scores(first.id)
     assert (score.score, score.attempt) == (1.0, 1)
+    for what in ("the memory", "judge relevance"):
+        assert f"model call of {what} of turn {first.id} failed (try 1), trying again" in caplog.text
     again = harness.run_turn(None, "What is my name?", agent="guide", metadata={"user": "ann"})
     assert "- Is called Ann." in "".join(again.context)
     harness.close()
 
 
-def test_turn_survives_faults_that_pass(stub: MessagesStub, harness: AgentHarness) -> None:
-    """Overload and a broken connection are retried unseen: one step, one message."""
+def test_turn_survives_faults_that_pass(
+    stub: MessagesStub, harness: AgentHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Overload and a broken connection are retried unseen: one step, one message. The log tells of which turn."""
     busy = Refusal(status=529, kind="overloaded_error", message="Overloaded", headers={"retry-after": "0"})
     stub.answer(busy, said("Eig", ending=Ending.CUT, after=3), said("Eight."))
     result = harness.run_turn(None, "Double four.")
     assert (result.status, result.output_text, result.usage.steps) == ("completed", "Eight.", 1)
     assert len(stub.asked) == 3
+    assert f"model call of turn {result.id} failed (try 2), trying again" in caplog.text
 
 
 def test_turn_survives_a_stream_that_stalls(
