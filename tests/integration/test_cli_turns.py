@@ -90,7 +90,7 @@ def test_usage_tells_what_turns_have_used(outsider: Outsider, ended: str) -> Non
     assert (row.split()[:4], total.split()[:4]) == (["s-1", "1", "2", "3"], ["total", "1", "2", "3"])
     told = json.loads(run_here("usage", "--by", "model", "--session", "s-1", "--json", env=env).stdout)
     assert [(each["key"][:9], each["turns"]) for each in told["data"]] == [("scripted:", 1)]
-    refused = run_here("usage", "--since", "yesterday", env=env)
+    refused = run_here("usage", "--since", "2026-01-31T18:00", env=env)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--since: give a time with its zone" in refused.stderr
     used = outsider.http.get(f"/v1/turns/{ended}/usage").json()

@@ -96,10 +96,17 @@ def test_time_that_ends_before_it_begins_is_told() -> None:
 
 
 def test_age_is_a_time() -> None:
-    """What is none goes to the gateway as it is."""
-    assert moment_of("36h", NEW_YEAR) == "2025-12-30T12:00:00.000000Z"
-    assert moment_of("2w", NEW_YEAR) == "2025-12-18T00:00:00.000000Z"
-    assert [moment_of(text, NEW_YEAR) for text in ("2026-01-01", "7 d", "0d")] == ["2026-01-01", "7 d", "0d"]
+    """What begins like a date goes to the gateway as it is."""
+    assert moment_of("--since", "36h", NEW_YEAR) == "2025-12-30T12:00:00.000000Z"
+    assert moment_of("--since", "2w", NEW_YEAR) == "2025-12-18T00:00:00.000000Z"
+    assert moment_of("--since", "2026-02-30", NEW_YEAR) == "2026-02-30"
+
+
+@pytest.mark.parametrize("text", ["", "7 d", "0d", "7days", "1y", "yesterday"])
+def test_what_is_neither_age_nor_time_is_told_both(text: str) -> None:
+    """The gateway knows nothing of ages, so its message would not name them."""
+    with pytest.raises(ConfigError, match=f"^--until {text}: give 30m, 12h, 7d, 4w, a day"):
+        moment_of("--until", text, NEW_YEAR)
 
 
 def figures(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - any member

@@ -28,6 +28,7 @@ from harness_worker.errors import ConfigError
 from harness_worker.wire import JsonObject, rfc3339
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+_DATE: Final = re.compile(r"[0-9]{4}-")
 _UNITS_S: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _OPTIONS: Final[Mapping[str, str]] = {"from": "--since", "to": "--until", "session_id": "--session"}
 """Options whose parameters have other names."""
@@ -72,11 +73,12 @@ def usage(  # noqa: PLR0913 - one parameter an option
     or not.
     """  # noqa: D301 - click reads the \b
     now = time.time()
-    named = {"status": status, "session_id": session, "agent": agent, "to": until and moment_of(until, now)}
+    end = None if until is None else moment_of("--until", until, now)
+    named = {"status": status, "session_id": session, "agent": agent, "to": end}
     wanted = {name: value for name, value in named.items() if value is not None}
     kept = {f"metadata.{name}": value for name, value in pairs(metadata or []).items()}
     with running_at(url, home) as client, refused_by_option():
-        report = client.usage(**{"from": moment_of(since, now), "by": by, "limit": limit, **wanted, **kept})
+        report = client.usage(**{"from": moment_of("--since", since, now), "by": by, "limit": limit, **wanted, **kept})
     if as_json:
         write_json(report)
         return
@@ -118,7 +120,14 @@ def _option(parameter: str) -> str:
     return _OPTIONS.get(parameter, f"--{parameter}")
 
 
-def moment_of(text: str, now: float) -> str:
-    """An age as an RFC 3339 time; anything else as it is, because the gateway checks times."""
-    found = _AGE.fullmatch(text)
-    return text if found is None else rfc3339(now - int(found[1]) * _UNITS_S[found[2]]) or ""
+def moment_of(option: str, text: str, now: float) -> str:
+    """An age as an RFC 3339 time; what begins like a date as it is, because the gateway checks times.
+
+    Raises:
+        ConfigError: It is neither; the message names the option.
+    """
+    if found := _AGE.fullmatch(text):
+        return rfc3339(now - int(found[1]) * _UNITS_S[found[2]]) or ""
+    if _DATE.match(text):
+        return text
+    raise ConfigError(f"{option} {text}: give 30m, 12h, 7d, 4w, a day (2026-01-31) or an RFC 3339 time")
