@@ -774,6 +774,14 @@ def test_agent_tool_that_cannot_work_is_refused(
         registry.agent_tool(name, **options)
 
 
+def test_agent_listed_as_a_tool_is_told_how_to_be_one(registry: Registry) -> None:
+    """Its name and its declaration are near at hand where a tool's name or function is listed."""
+    helper: Any = registry.agent("helper", model="m", description="Helps.")
+    for listed in ("helper", helper):
+        with pytest.raises(ConfigError, match=r"'helper' is an agent; list registry\.agent_tool\('helper'\)$"):
+            registry.agent("lead", model="m", tools=[listed])
+
+
 def test_agents_ask_each_other_over_three_levels_at_most(registry: Registry) -> None:
     """No agent can ask itself, since each is declared before the agents that ask it."""
     asked: list[ToolSpec] = []

@@ -320,6 +320,9 @@ class Registry:
         if len(names) > 1:
             raise ConfigError(f"agent {agent!r}: {tool!r} is registered as {', '.join(names)}; list it by name")
         if not names or names[0] not in self._tools:
+            other = tool.name if isinstance(tool, AgentSpec) else tool
+            if _named(self._agents, other) is not None:
+                raise ConfigError(f"agent {agent!r}: {other!r} is an agent; list registry.agent_tool({other!r})")
             known = ", ".join(self._tools) or "none"
             raise ConfigError(f"agent {agent!r}: unknown tool {tool!r}; register it first; there are: {known}")
         return self._tools[names[0]]
