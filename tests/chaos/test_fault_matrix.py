@@ -41,6 +41,7 @@ class Bench:
         self.outside = outside
         self.http = httpx2.Client(base_url=fleet.stack.gateway_url, timeout=30, trust_env=False)
         self.recoveries: dict[str, float] = {}
+        self._hangs_until = 0.0
 
     def run(self, fault: Fault) -> dict[str, Any]:
         """Let the fault strike a new turn once, and return that turn after it has ended."""
@@ -54,6 +55,8 @@ class Bench:
         finally:
             write_plan(self.faults, [])
         assert strikes, f"{fault} never struck"
+        if fault.action is Action.HANG:
+            self._hangs_until = strikes[0].at + fault.seconds
         self.recoveries[f"{fault.point} {fault.action}"] = self._silence_s(turn["id"], strikes[0].at)
         return turn
 
@@ -79,13 +82,14 @@ class Bench:
         return wait_until(ended, f"turn {turn_id} to end", 60, interval_s=0.1)
 
     def _await_whole(self) -> None:
-        """Wait until all four workers live and none is stopped."""
+        """Wait until all four workers live, none is stopped, and no thread hangs, which may outlast the turn."""
 
         def is_whole() -> bool:
             workers = [self.fleet.workers(role) for role in ("coordinator", "tools")]
-            return all(len(some) == 2 for some in workers) and not any(
+            is_still = time.time() < self._hangs_until or any(
                 each.status() == "stopped" for some in workers for each in some
             )
+            return all(len(some) == 2 for some in workers) and not is_still
 
         wait_until(is_whole, "all workers to be back", 60)
 
