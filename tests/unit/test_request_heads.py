@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -16,6 +17,8 @@ from harness_worker.entrypoints.serving.request_heads import TimedHeads
 HEAD_S = 0.3
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 PART = REQUEST[:-2]
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+NO_SIZE = b"zz\r\n"
 
 
 class Hasty(TimedHeads):
@@ -25,17 +28,22 @@ class Hasty(TimedHeads):
     upload_s = 100 * HEAD_S
 
 
-async def _slow(scope: dict[str, Any], receive: Any, send: Any) -> None:  # noqa: ANN401, ARG001 - as ASGI has it
+async def _slow(scope: dict[str, Any], receive: Any, send: Any) -> None:  # noqa: ANN401 - as ASGI has it
     """Answers once a head would have been given up."""
     await asyncio.sleep(2 * HEAD_S)
+    await _quick(scope, receive, send)
+
+
+async def _quick(scope: dict[str, Any], receive: Any, send: Any) -> None:  # noqa: ANN401, ARG001 - as ASGI has it
+    """Answers at once, whatever the body."""
     await send({"type": "http.response.start", "status": 204, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
 
 @asynccontextmanager
-async def connected() -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(app: Any = _slow) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:  # noqa: ANN401 - as ASGI has it
     """A connection to a server of this process; its idle connections outlive the test."""
-    config = uvicorn.Config(_slow, http=Hasty, lifespan="off", log_config=None, timeout_keep_alive=600)
+    config = uvicorn.Config(app, http=Hasty, lifespan="off", log_config=None, timeout_keep_alive=600)
     server = uvicorn.Server(config)
     with listen("127.0.0.1", 0) as listener:
         serving = asyncio.create_task(asyncio.to_thread(server.run, [listener]))
@@ -105,3 +113,36 @@ def test_body_that_still_comes_after_its_answer_is_taken() -> None:
             assert not reader.at_eof()
 
     asyncio.run(asked())
+
+
+def test_body_that_breaks_after_its_answer_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """The request has its answer, and cannot get a second one."""
+
+    async def asked() -> None:
+        async with connected(_quick) as (reader, writer):
+            writer.write(CHUNKED)
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+            assert answer.startswith(b"HTTP/1.1 204 ")
+            writer.write(NO_SIZE)
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+
+    asyncio.run(asked())
+    assert _errors(caplog) == []
+
+
+def test_body_that_breaks_before_its_answer_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """The refusal is the only answer, although the application already has the request."""
+
+    async def asked() -> None:
+        async with connected(_quick) as (reader, writer):
+            writer.write(CHUNKED + NO_SIZE)
+            answer = await asyncio.wait_for(reader.read(), 30)
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert answer.count(b"HTTP/1.1") == 1
+
+    asyncio.run(asked())
+    assert _errors(caplog) == []
+
+
+def _errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]

@@ -1,4 +1,4 @@
-"""HTTP connections with a time limit for requests; uvicorn would wait for ever for the rest of a request's head."""
+"""HTTP connections with what uvicorn's lack: a time limit for the head of a request, and an end to a broken body."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ class TimedHeads(H11Protocol):
             self._await_head(self.upload_s)
         super().on_response_complete()
         self._time_begun_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP and close the connection; a request has one answer, which may have begun."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        super().send_400_response(msg)
+        if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison] - None before the first request
+            self.cycle.disconnected = True  # so the application's own answer is dropped
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting: no further request will come."""
