@@ -26,12 +26,12 @@ def narrowed(query: Narrowing, dialect: str) -> Sequence[ColumnElement[bool]]:
 
 def is_selective(query: Narrowing) -> bool:
     """Whether an index finds the turns, which are few of the tenant's."""
-    return _is_open(query) or any((query.session_id, query.batch_id, query.parent_id))
+    return _is_open(query) or (query.session_id, query.batch_id, query.parent_id) != (None, None, None)
 
 
 def may_scan(query: Narrowing) -> bool:
     """Whether all of a tenant's turns may have to be read to find those that the query selects."""
-    return not is_selective(query) and any((query.agent, query.metadata))
+    return not is_selective(query) and (query.agent is not None or bool(query.metadata))
 
 
 def _is_open(query: Narrowing) -> bool:

@@ -127,7 +127,11 @@ def test_queries_that_read_all_turns_wait_for_each_other_and_then_give_up(gatewa
         query, usage = TurnsQuery(agent="a"), UsageQuery()
         refused: list[str] = []
         async with scans.held(TENANT):
-            for work in (Turns(engine, TENANT, scans).page(query), UsageReader(engine, TENANT, scans).report(usage)):
+            for work in (
+                Turns(engine, TENANT, scans).page(query),
+                Turns(engine, TENANT, scans).page(TurnsQuery(agent="")),
+                UsageReader(engine, TENANT, scans).report(usage),
+            ):
                 with pytest.raises(Problem) as refusal:
                     await work
                 refused.append(refusal.value.code)
@@ -137,7 +141,7 @@ def test_queries_that_read_all_turns_wait_for_each_other_and_then_give_up(gatewa
         await engine.dispose()
         return refused
 
-    assert asyncio.run(ask()) == ["not_ready", "not_ready"]
+    assert asyncio.run(ask()) == ["not_ready", "not_ready", "not_ready"]
 
 
 def test_turn_of_an_older_version_is_told_without_its_model(gateway: Gateway) -> None:
