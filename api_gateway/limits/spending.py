@@ -17,7 +17,8 @@ from harness_worker.schema import db_now, turns
 
 WINDOW_S: Final = 86_400.0
 REMEMBERED: Final = 20
-"""How long a reading is reused, as a multiple of the time it took: so reading takes at most a twentieth of the time."""
+"""How long a reading is reused, as a multiple of the time it took: so reading takes at most a twentieth of the time.
+One that found the budget used up is reused no longer than until there is budget again, as clients were told."""
 
 _NOW: Final = select(db_now()).scalar_subquery()
 _RECENT: Final = (
@@ -102,8 +103,9 @@ class Spending:
         clock, account = asyncio.get_running_loop().time, self._accounts[tenant]
         began = clock()
         free_in_s = await self._free_in_s(tenant, most)
-        account.free_at = None if free_in_s is None else clock() + free_in_s
-        account.until = clock() + REMEMBERED * (clock() - began)
+        now = clock()
+        account.free_at = None if free_in_s is None else now + free_in_s
+        account.until = now + min(REMEMBERED * (now - began), free_in_s or math.inf)
 
     async def _free_in_s(self, tenant: str, most: float) -> float | None:
         async with self._engine.connect() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
 
 from api_gateway.database import create_engine
-from api_gateway.limits import rates
+from api_gateway.limits import rates, spending
 from api_gateway.limits.rates import LEFT_ALONE_S, PREFIX
 from api_gateway.limits.spending import Allowance, Spending
 from harness_worker.adapters.embedded.ports import free_port
@@ -27,6 +28,7 @@ from harness_worker.adapters.embedded.valkey import server_url
 from harness_worker.schema import idempotency_keys
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import TENANT
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
 from tests.stacks import run_harness
 
@@ -193,6 +195,25 @@ def test_budget_goes_on_when_enough_of_it_is_a_day_old(serve: Serving) -> None:
         assert 4 * 3_600 - 60 < refused_for_its_budget(gateway)["retry_after_s"] <= 4 * 3_600
 
 
+def test_refusal_ends_when_it_said(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the reading took, and so would be reused."""
+    monkeypatch.setattr(spending, "REMEMBERED", 1e9)
+    spend(gateway, 9.0, ago_s=86_397)
+
+    async def ask_twice() -> tuple[Allowance, Allowance]:
+        engine = create_engine(gateway.settings.database_url)
+        budget = Spending(engine, 1.0)
+        first = await budget.allowance(TENANT)
+        await asyncio.sleep(math.ceil(first.free_in_s or 0.0))
+        second = await budget.allowance(TENANT)
+        await engine.dispose()
+        return first, second
+
+    first, second = asyncio.run(ask_twice())
+    assert first.free_in_s is not None
+    assert second.free_in_s is None
+
+
 def test_posts_share_a_reading_of_their_budget_that_fails(sqlite_url: str) -> None:
     """With one reading each, posts would wait one after another for a database that does not answer."""
     asked: list[str] = []
@@ -203,8 +224,8 @@ def test_posts_share_a_reading_of_their_budget_that_fails(sqlite_url: str) -> No
         async with engine.begin() as connection:
             await connection.execute(text("ALTER TABLE turns RENAME TO gone"))
         asked.clear()
-        spending = Spending(engine, 5.0)
-        told = await asyncio.gather(*(spending.allowance("a") for _ in range(10)), return_exceptions=True)
+        budget = Spending(engine, 5.0)
+        told = await asyncio.gather(*(budget.allowance("a") for _ in range(10)), return_exceptions=True)
         await engine.dispose()
         return told
 
