@@ -21,6 +21,7 @@ from api_gateway.routes.dependencies import Posted, ServicesDep, TurnId, posted_
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.services import Services
 from api_gateway.streams.sse import SSE_HEADERS
+from api_gateway.turns.new_turns import unknown_agents
 from api_gateway.use_cases.posting import wake
 from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_turn
 from api_gateway.use_cases.waiting import Waiter, turn_at_rest
@@ -46,8 +47,7 @@ async def read_model(model: str, services: ServicesDep, _query: Annotated[NoQuer
     models = await _models(services)
     found = next((each for each in models if each.id == model), None)
     if found is None:
-        there = ", ".join(each.id for each in models[:20])
-        raise Problem("unknown_agent", f"there is no agent {model[:200]!r}; there are: {there}")
+        raise unknown_agents({model: ["path", "model"]}, [each.id for each in models[:20]])
     return found
 
 

@@ -16,6 +16,7 @@ FORGOTTEN_AT_ONCE: Final = 20
 """How many expired keys each new one removes: more than one, so that they do not pile up."""
 
 ACCEPTED: Final = 202
+FINISHED: Final = 200
 
 IN_FLIGHT: Final = 0
 """The status code stored for a key whose first answer has not been given yet."""
@@ -124,7 +125,7 @@ def _earlier(row: Row[Any], claim: IdempotencyClaim) -> Earlier:
     if row.status_code != IN_FLIGHT:
         return Earlier(made_id=row.turn_id, status_code=cast("int", row.status_code))
     if row.has_ended:
-        return Earlier(made_id=row.turn_id, status_code=200)
+        return Earlier(made_id=row.turn_id, status_code=FINISHED)
     if row.age_s < IN_FLIGHT_S:
         detail = "the first request with this Idempotency-Key is still being answered; try again soon"
         raise Problem("idempotency_in_flight", detail, headers={"Retry-After": "1"})

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -20,12 +19,9 @@ from api_gateway.services import Services
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.creation import Created
 from api_gateway.turns.forking import Fork
-from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
+from api_gateway.turns.idempotency import ACCEPTED, FINISHED, Earlier, IdempotencyClaim
 from api_gateway.use_cases.turn_lookup import existing_turn
 from api_gateway.use_cases.waiting import MOST_LOOK_S, RESTING, Waiter, turn_at_rest
-
-ACCEPTED: Final = 202
-FINISHED: Final = 200
 
 
 async def post_turn(
