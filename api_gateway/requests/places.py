@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from api_gateway.database import POOL_TIMEOUT_S
@@ -31,16 +31,18 @@ class TenantPlaces:
         number: How many places each tenant has.
         patience_s: How long a request waits for one, in seconds.
         refusal: What its client is then told.
+        closes: Whether a refusal ends the connection.
     """
 
-    def __init__(self, number: int, *, patience_s: float, refusal: str) -> None:
+    def __init__(self, number: int, *, patience_s: float, refusal: str, closes: bool = False) -> None:
         self._places = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(number))
         self._patience_s = patience_s
         self._refusal = refusal
+        self._headers = {"Retry-After": "5", **({"Connection": "close"} if closes else {})}
 
     @asynccontextmanager
-    async def held(self, tenant: str, *, closes: bool = False) -> AsyncGenerator[None]:
-        """Hold one of the tenant's places; ``closes``: whether a refusal ends the connection.
+    async def held(self, tenant: str) -> AsyncGenerator[None]:
+        """Hold one of the tenant's places.
 
         Raises:
             Problem: 503 ``not_ready``: no place became free in time.
@@ -50,8 +52,7 @@ class TenantPlaces:
             async with asyncio.timeout(self._patience_s):
                 await places.acquire()
         except TimeoutError:
-            headers = {"Retry-After": "5", **({"Connection": "close"} if closes else {})}
-            raise Problem("not_ready", self._refusal, headers=headers) from None
+            raise Problem("not_ready", self._refusal, headers=self._headers) from None
         try:
             yield
         finally:
@@ -73,21 +74,13 @@ class BodyPlaces:
 
     def __init__(self, patience_s: float = BODY_PATIENCE_S) -> None:
         refusal = "too many long bodies of this tenant are being sent at once: try again in a few seconds"
-        self._reading = TenantPlaces(READ_AT_ONCE, patience_s=patience_s, refusal=refusal)
+        self._reading = TenantPlaces(READ_AT_ONCE, patience_s=patience_s, refusal=refusal, closes=True)
         self._parsing = asyncio.Semaphore(PARSED_AT_ONCE)
 
-    @asynccontextmanager
-    async def reading(self, tenant: str) -> AsyncGenerator[None]:
-        """Hold a place for a body of the tenant while it is read and parsed.
+    def reading(self, tenant: str) -> AbstractAsyncContextManager[None]:
+        """Hold a place for a body of the tenant while it is read and parsed; 503 ``not_ready`` if none becomes free."""
+        return self._reading.held(tenant)
 
-        Raises:
-            Problem: 503 ``not_ready``: no place became free in time.
-        """
-        async with self._reading.held(tenant, closes=True):
-            yield
-
-    @asynccontextmanager
-    async def parsing(self) -> AsyncGenerator[None]:
+    def parsing(self) -> AbstractAsyncContextManager[None]:
         """Hold one of the few places to parse a body; a body that has a place to read waits as long as it takes."""
-        async with self._parsing:
-            yield
+        return self._parsing
