@@ -21,8 +21,7 @@ from api_gateway.turns.answers import Event, Turn
 from api_gateway.turns.creation import Created, MadeTurn
 from api_gateway.turns.idempotency import Earlier, IdempotencyClaim
 from api_gateway.use_cases.posting import make_turn, waited_for, wake
-from api_gateway.use_cases.turn_lookup import turn_now
-from api_gateway.use_cases.waiting import Waiter, turn_at_rest
+from api_gateway.use_cases.waiting import Waiter, turn_at_rest, turn_now
 from harness_worker.wire import WAITING_EVENTS, TurnStatus
 
 LONGEST_WAIT_S: Final = 540.0
@@ -123,13 +122,13 @@ async def followed(created: Created, turn: Turn, http: Request, services: Servic
                 elif delta := speech.hear(told.type, _data(told)):
                     yield delta
                 elif told.type in _LOOKED_AT:
-                    turn = await turn_now(turn, services, waiter.last_look_s)  # what it misses comes at the end
+                    turn = await turn_now(turn, waiter, services)  # what it misses comes at the end
                     yield turn
                     if turn.status is TurnStatus.REQUIRES_ACTION or turn.subagent_actions:
                         break
         if stream.is_refused:
             return
-        turn = await turn_now(turn, services, waiter.last_look_s)
+        turn = await turn_now(turn, waiter, services)
         yield turn
         if delta := speech.end(turn):
             yield delta

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from api_gateway.concurrency.patience import answered_within
 from api_gateway.problems import Problem
 from api_gateway.requests.fields import LONGEST_ID
 from api_gateway.services import Services
@@ -26,14 +23,6 @@ async def existing_turn(turn_id: str, services: Services) -> Turn:
     if turn is None:
         raise no_such_turn(turn_id)
     return turn
-
-
-async def turn_now(turn: Turn, services: Services, limit_s: float) -> Turn:
-    """The turn as it is now; as it was if the database does not answer within ``limit_s`` seconds."""
-    try:
-        return await answered_within(limit_s, existing_turn(turn.id, services))
-    except (SQLAlchemyError, TimeoutError):
-        return turn
 
 
 async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:

@@ -13,11 +13,12 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.concurrency.coalescing import Gathered, LateAnswers
+from api_gateway.concurrency.patience import answered_within
 from api_gateway.services import Services
 from api_gateway.streams.live import RESTING_EVENTS, Feed, LiveEvent, LiveEvents, Wake
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.heads import Head
-from api_gateway.use_cases.turn_lookup import turn_now
+from api_gateway.use_cases.turn_lookup import existing_turn
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 
 LONGEST_WAIT_S: Final = 60.0
@@ -81,7 +82,16 @@ async def turn_at_rest(
             return turn
         with suppress(SQLAlchemyError):
             await wait_for_rest(turn.id, waiter, feed, services.shared.live, services.shared.heads)
-    return await turn_now(turn, services, waiter.last_look_s)
+    return await turn_now(turn, waiter, services)
+
+
+async def turn_now(turn: Turn, waiter: Waiter, services: Services) -> Turn:
+    """The turn as it is now; as it was if the database does not answer in time, or soon if the process stops."""
+    limit_s = LEAST_LOOK_S if services.shared.live.stopping else waiter.last_look_s
+    try:
+        return await answered_within(limit_s, existing_turn(turn.id, services))
+    except (SQLAlchemyError, TimeoutError):
+        return turn
 
 
 async def wait_for_rest(turn_id: str, waiter: Waiter, feed: Feed, live: LiveEvents, heads: Gathered[Head]) -> None:

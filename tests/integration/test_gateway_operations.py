@@ -44,6 +44,7 @@ from tests.integration.gateway_kit import (
     shut_down,
     statuses,
 )
+from tests.relay import Relay
 from tests.stacks import HARNESS
 
 
@@ -574,6 +575,34 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, valkey_url: str, tmp_p
             assert post.result(30).status_code == 202
             assert "turn.queued" in stream.result(30)
             process.wait(30)
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "status"),
+    [
+        ("/v1/turns", {"agent": "support", "input": "x"}, 202),
+        ("/v1/responses", {"model": "support", "input": "x"}, 200),
+    ],
+)
+def test_shutdown_answers_those_who_wait_though_the_database_stands_still(
+    line: Relay, valkey_url: str, tmp_path: Path, path: str, asked: dict[str, str], status: int
+) -> None:
+    """The turn is stored, so it is answered as it was last seen; without an answer, OpenAI's client would ask again."""
+    with gateway_on(line.url, NOWHERE, own_db(valkey_url)):
+        pass  # The agent is published.
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with gateway_process(port, line.url, own_db(valkey_url), tmp_path / "log") as process:
+        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+        with ThreadPoolExecutor(1) as pool:
+            post = pool.submit(httpx2.post, f"{url}{path}", json=asked, headers={"Prefer": "wait=60"}, timeout=60)
+            turn_id = wait_until(lambda: _first_turn(url), "the turn")
+            line.silence()
+            process.send_signal(signal.SIGTERM)
+            answer = post.result(60)
+        assert (answer.status_code, answer.json()["id"]) == (status, turn_id)
+        process.wait(60)
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
