@@ -31,6 +31,7 @@ from api_gateway.middleware.answered import Answered, log_access
 from api_gateway.middleware.guard import Guard
 from api_gateway.middleware.head import HeadAsGet
 from api_gateway.middleware.keys import Keys
+from api_gateway.middleware.stopping import AnswerCutShort
 from api_gateway.problems import install_problem_handlers
 from api_gateway.publisher import Publisher
 from api_gateway.requests.places import BodyPlaces, scan_places
@@ -103,6 +104,7 @@ def create_app(settings: Settings) -> FastAPI:
     webhooks.describe_webhooks(app)
     install_openapi(app)
     app.add_middleware(Guard, keys=Keys(shared.engine), keyless=settings.dev_keyless)
+    app.add_middleware(AnswerCutShort)
     app.add_middleware(Answered, report=lambda scope, status, _: shared.traffic.count(scope, status))
     app.add_middleware(HeadAsGet)
     app.add_middleware(Answered, report=log_access)

@@ -1,1 +1,1 @@
-"""What every request passes through: access control, the access log and the request counts."""
+"""What every request passes through: access control, the access log, the counts, and an end when the process stops."""

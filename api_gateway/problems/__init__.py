@@ -16,7 +16,7 @@ from api_gateway.problems.documents import (
     invalid,
     invalid_at,
 )
-from api_gateway.problems.handlers import forbid_retry, install_problem_handlers
+from api_gateway.problems.handlers import cut_short, forbid_retry, install_problem_handlers
 
 __all__ = [
     "CODES",
@@ -29,6 +29,7 @@ __all__ = [
     "OpenAIErrorDocument",
     "Problem",
     "ProblemDocument",
+    "cut_short",
     "field_problems",
     "forbid_retry",
     "install_problem_handlers",

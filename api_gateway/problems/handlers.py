@@ -22,6 +22,14 @@ def forbid_retry(request: Request) -> None:
     request.state.may_be_made = True
 
 
+def cut_short(request: Request) -> Problem:
+    """503 ``not_ready`` for a request that cannot be finished before the process stops."""
+    closes = {"Connection": "close"}
+    if _may_be_made(request):
+        return Problem("not_ready", f"this gateway stops, and {MAY_BE_MADE}", headers={**closes, **NO_RETRY})
+    return Problem("not_ready", "this gateway stops: send the request again", headers={**closes, "Retry-After": "1"})
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Have every error raised by a route answered with a problem document."""
     app.add_exception_handler(Problem, _on_problem)

@@ -7,14 +7,16 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 import jsonschema_rs
@@ -606,8 +608,33 @@ def test_shutdown_answers_those_who_wait_though_the_database_stands_still(
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+UNFINISHED: Final = b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+
+
+def test_shutdown_tells_those_whose_time_is_over_to_come_again(
+    sqlite_url: str, valkey_url: str, tmp_path: Path
+) -> None:
+    """The server cancels them; nothing in the log looks like a bug."""
+    port = free_port()
+    redis_url = own_db(valkey_url)
+    with gateway_process(port, sqlite_url, redis_url, tmp_path / "log", grace_s=2) as process:
+        wait_until(lambda: is_healthy(f"http://127.0.0.1:{port}"), "the gateway to answer", 60)
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(UNFINISHED)
+            assert client.recv(1_000).startswith(b"HTTP/1.1 100 "), "its body is waited for"
+            process.send_signal(signal.SIGTERM)
+            head, _, body = b"".join(iter(partial(client.recv, 1_000), b"")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nretry-after: 1" in head
+        assert json.loads(body)["code"] == "not_ready"
+        assert process.wait(30) == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
 @contextmanager
-def gateway_process(port: int, database_url: str, redis_url: str, log: Path) -> Generator[subprocess.Popen[bytes]]:
+def gateway_process(
+    port: int, database_url: str, redis_url: str, log: Path, *, grace_s: int = 60
+) -> Generator[subprocess.Popen[bytes]]:
     """A gateway as operators start it."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")},
@@ -615,7 +642,7 @@ def gateway_process(port: int, database_url: str, redis_url: str, log: Path) -> 
         "HARNESS_REDIS_URL": redis_url,
         "HARNESS_DEV_KEYLESS": "1",
         "HARNESS_LOG_LEVEL": "DEBUG",
-        "HARNESS_GRACE_S": "60",
+        "HARNESS_GRACE_S": str(grace_s),
     }
     command = [*HARNESS, "gateway", "--port", str(port)]
     with log.open("wb") as output:
