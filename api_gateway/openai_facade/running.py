@@ -107,9 +107,8 @@ async def awaited(created: Created, waiter: Waiter, services: Services) -> Turn:
     return await turn_at_rest(created.turn, waiter, services, partial(wake, created, services))
 
 
-async def followed(created: Created, turn: Turn, http: Request, services: Services) -> AsyncGenerator[Piece]:
+async def followed(created: Created, turn: Turn, waiter: Waiter, services: Services) -> AsyncGenerator[Piece]:
     """The pieces of a turn that was just made, or found, until it rests; last come the turn and its remaining text."""
-    waiter = waiter_of(http)
     speech = Speech(hears_hints=isinstance(created, MadeTurn))
     heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
     stream = services.stream_of(turn.id, heartbeat_s=heartbeat_s)

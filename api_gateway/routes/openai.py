@@ -76,7 +76,7 @@ async def create_response(
     with made(created):
         if asked.stream:
             turn = await existing_turn(created.made_id, services)
-            return _streaming(response_frames(turn, followed(created, turn, http, services)))
+            return _streaming(response_frames(turn, followed(created, turn, waiter, services)))
         if asked.background:
             await wake(created, services)
             return response_of(await existing_turn(created.made_id, services))
@@ -130,7 +130,7 @@ async def create_completion(
             return completion_of(await awaited(created, waiter, services))
         turn = await existing_turn(created.made_id, services)
     tells_usage = asked.stream_options is not None and asked.stream_options.include_usage is True
-    return _streaming(chat_frames(turn, followed(created, turn, http, services), tells_usage=tells_usage))
+    return _streaming(chat_frames(turn, followed(created, turn, waiter, services), tells_usage=tells_usage))
 
 
 def _streaming(frames: AsyncIterator[str]) -> StreamingResponse:

@@ -69,7 +69,7 @@ class Inputs:
             row = await _write(connection, turn_id, answers, goes_on=len(answers) == len(open_ones))
             return await with_calls(connection, row), row.priority
 
-    async def _locked(self, connection: AsyncConnection, turn_id: str) -> Any:  # noqa: ANN401 - a row of some columns, or None
+    async def _locked(self, connection: AsyncConnection, turn_id: str) -> AnyRow | None:
         """Some columns of the turn, locked in the order of every transaction: the turn first, then its calls."""
         found = select(turns.c.id, turns.c.status, turns.c.agent, turns.c.cancel_requested, turns.c.parked_below)
         found = found.where(turns.c.id == turn_id, turns.c.tenant == self._tenant).with_for_update(key_share=True)

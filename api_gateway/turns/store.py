@@ -14,7 +14,7 @@ from api_gateway.listing import AS_LISTED, Order, newest_first, next_of, octets,
 from api_gateway.requests.places import TenantPlaces, scan_places
 from api_gateway.requests.queries import EventsQuery, TurnsQuery
 from api_gateway.turns.answers import EventPage, Message, Score, ScoreList, Turn, TurnPage, TurnWithParts
-from api_gateway.turns.calls import WAITING_BYTES, approvals_below, pending_approvals, within_bytes_below
+from api_gateway.turns.calls import WAITING_BYTES, approvals_below, calls_by_turn, pending_approvals, within_bytes_below
 from api_gateway.turns.heads import Head, heads_where
 from api_gateway.turns.narrowing import is_selective, may_scan, narrowed
 from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, event_of, message_of, score_of, summary_of, turn_of
@@ -130,11 +130,9 @@ async def with_calls(connection: AsyncConnection, row: Row[Any]) -> Turn:
 
     A fork is shown without the calls that it got from its origin.
     """
-    own = (tool_calls.c.turn_id == row.id, tool_calls.c.step >= row.first_step)
-    ordered = (tool_calls.c.step, tool_calls.c.position)
-    calls = (await connection.execute(select(tool_calls).where(*own).order_by(*ordered))).all()
+    calls = await calls_by_turn(connection, [row.id], tool_calls.c.step >= row.first_step)
     below = await approvals_below(connection, [row])
-    return turn_of(row, calls, below[row.id])
+    return turn_of(row, calls[row.id], below[row.id])
 
 
 async def _messages(connection: AsyncConnection, turn_id: str) -> list[Message]:

@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from api_gateway.requests.fields import Count
 from api_gateway.turns.answers import Answer, Usage
 
 ModelCallKind: TypeAlias = Literal["step", "reflection", "compaction"]
@@ -30,7 +29,7 @@ class ToolUsage(Answer):
     """The ended calls of one tool."""
 
     tool: str
-    calls: Count
+    calls: int
     failures: int = Field(description="how many of them were errors to the model, including denied ones")
     elapsed_ms: float = Field(description="how long they ran in total")
 
