@@ -13,7 +13,6 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from api_gateway.concurrency.coalescing import Gathered, LateAnswers
-from api_gateway.concurrency.patience import answered_within
 from api_gateway.services import Services
 from api_gateway.streams.live import RESTING_EVENTS, Feed, LiveEvent, LiveEvents, Wake
 from api_gateway.turns.answers import Turn
@@ -87,11 +86,19 @@ async def turn_at_rest(
 
 async def turn_now(turn: Turn, waiter: Waiter, services: Services) -> Turn:
     """The turn as it is now; as it was if the database does not answer in time, or soon if the process stops."""
-    limit_s = LEAST_LOOK_S if services.shared.live.stopping else waiter.last_look_s
+    until = monotonic() + waiter.last_look_s
+    looks = LateAnswers(partial(existing_turn, turn.id, services))
     try:
-        return await answered_within(limit_s, existing_turn(turn.id, services))
-    except (SQLAlchemyError, TimeoutError):
-        return turn
+        while (left := until - monotonic()) > 0:
+            with suppress(TimeoutError):
+                return await looks.within(min(left, POLL_S))
+            if services.shared.live.stopping:
+                break
+    except SQLAlchemyError:
+        pass
+    finally:
+        looks.leave()
+    return turn
 
 
 async def wait_for_rest(turn_id: str, waiter: Waiter, feed: Feed, live: LiveEvents, heads: Gathered[Head]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from ipaddress import IPv6Address
 from time import monotonic, process_time
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -41,7 +42,7 @@ from api_gateway.streams.sse import wants_stream
 from api_gateway.turns.arguments import argument_problems
 from api_gateway.turns.heads import Head
 from api_gateway.turns.new_turns import clamped, unknown_agents
-from api_gateway.use_cases.waiting import Waiter, wait_for_rest, wait_of
+from api_gateway.use_cases.waiting import Waiter, turn_now, wait_for_rest, wait_of
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.signature import inspect_function
@@ -479,6 +480,23 @@ def test_wait_counts_from_when_the_request_came() -> None:
         await wait_for_rest("t", waiter, Feed(), LiveEvents(None), Gathered(unasked))
 
     asyncio.run(wait())
+
+
+def test_last_look_at_a_turn_ends_when_the_process_stops() -> None:
+    """It would otherwise outlast the process, and the client would hear nothing of its turn."""
+    live = LiveEvents(None)
+
+    async def here() -> bool:
+        return False
+
+    async def never(_turn_id: str) -> None:
+        live.stop()
+        await asyncio.Event().wait()
+
+    turn: Any = SimpleNamespace(id="t")
+    services: Any = SimpleNamespace(turns=SimpleNamespace(one=never), shared=SimpleNamespace(live=live))
+    looked = turn_now(turn, Waiter(wait_s=600, has_gone=here), services)
+    assert asyncio.run(asyncio.wait_for(looked, 30)) is turn
 
 
 def test_reader_of_live_events_goes_on_though_its_failure_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
