@@ -38,4 +38,4 @@ class Caller:
     @property
     def keys(self) -> IdempotencyKeys:
         """The tenant's idempotency keys."""
-        return IdempotencyKeys(self.engine.dialect.name, self.tenant)
+        return IdempotencyKeys(self.tenant)

@@ -57,15 +57,9 @@ class Earlier:
 
 
 class IdempotencyKeys:
-    """The keys of one tenant's requests.
+    """The keys of one tenant's requests."""
 
-    Args:
-        dialect: ``sqlite`` or ``postgresql``.
-        tenant: Whose keys.
-    """
-
-    def __init__(self, dialect: str, tenant: str) -> None:
-        self._dialect = dialect
+    def __init__(self, tenant: str) -> None:
         self._tenant = tenant
 
     async def claim(self, connection: AsyncConnection, claim: IdempotencyClaim, made_id: str) -> Earlier | None:
@@ -92,7 +86,7 @@ class IdempotencyKeys:
             "created_at": db_now(),
         }
         # A concurrent request with the same key waits here until the first has committed.
-        claiming = insert_for(self._dialect, idempotency_keys).values(row).on_conflict_do_nothing()
+        claiming = insert_for(connection.dialect.name, idempotency_keys).values(row).on_conflict_do_nothing()
         taken = await connection.execute(claiming.returning(idempotency_keys.c.key))
         return taken.one_or_none() is not None
 

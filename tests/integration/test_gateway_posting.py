@@ -227,7 +227,7 @@ def test_key_that_is_removed_while_it_is_looked_up_is_free(postgres_url: str) ->
     async def claim(made_id: str) -> Earlier | None:
         claimed = IdempotencyClaim(key="k", digest="d")
         async with engine.begin() as connection:
-            return await IdempotencyKeys("postgresql", TENANT).claim(connection, claimed, made_id)
+            return await IdempotencyKeys(TENANT).claim(connection, claimed, made_id)
 
     async def run() -> list[Earlier | None]:
         try:

@@ -26,8 +26,8 @@ def make_app(settings: Settings, *, redis_url: str, broker_url: str | None = Non
 
     Args:
         settings: The worker's settings.
-        redis_url: The Redis that joins chords, and is the broker if there is no ``broker_url``; as in the settings.
-        broker_url: Another broker; as in the settings.
+        redis_url: The Redis that joins chords, and is the broker if there is no ``broker_url``.
+        broker_url: The broker, if that Redis is not.
     """
     broker = broker_url or redis_url
     app = OwnCelery("harness", broker=broker, backend=f"{CHORD_RESULTS}+{redis_url}", set_as_current=False)
