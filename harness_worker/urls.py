@@ -43,6 +43,7 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
         raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
     if url.startswith(_REDIS):
         url = _user_first(url)
+        _check_options(url)
     if url.startswith("rediss://") and "ssl_cert_reqs" not in parse_qs(urlsplit(url).query, keep_blank_values=True):
         return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
     return url
@@ -58,6 +59,21 @@ def _user_first(url: str) -> str:
     host = parts.netloc.rpartition("@")[2]
     others = [each for each in parts.query.split("&") if each.partition("=")[0] not in _USER_FIELDS]
     return parts._replace(netloc=f"{user}:{password}@{host}", query="&".join(others)).geturl()
+
+
+def _check_options(url: str) -> None:
+    """Refuse options on which one of the clients of that Redis would fail, or wait for ever for an answer.
+
+    Raises:
+        ValueError: There is such an option.
+    """
+    parts = urlsplit(url)
+    given = parse_qs(parts.query, keep_blank_values=True)
+    strange = [name for name in given if parts.scheme != "rediss" or not name.startswith("ssl_")]
+    if strange:
+        raise ValueError(
+            f"redis:// takes no options, and rediss:// only those that begin with ssl_: not {', '.join(strange)}"
+        )
 
 
 def service_urls(urls: str, schemes: Sequence[str]) -> str:

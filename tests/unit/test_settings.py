@@ -16,7 +16,7 @@ from harness_worker.errors import ConfigError
 @pytest.mark.parametrize(
     "url",
     [
-        *("redis://h", "redis://h:6379/0", "redis://[::1]:7/0", "redis://:p%40@h?timeout=1"),
+        *("redis://h", "redis://h:6379/0", "redis://[::1]:7/0", "redis://:p%40@h"),
         "rediss://u:p@h:6380/1?ssl_cert_reqs=none",
     ],
 )
@@ -42,7 +42,7 @@ def test_certificate_is_checked_unless_the_url_says_otherwise(url: str, taken: s
     ("url", "taken"),
     [
         ("redis://h:1/0?password=p%40%3Aw", "redis://:p%40%3Aw@h:1/0"),
-        ("redis://u@h/0?login_method=%2F&password=x&username=v", "redis://u:x@h/0?login_method=%2F"),
+        ("rediss://u@h?ssl_cert_reqs=none&password=%2F&username=v", "rediss://u:%2F@h?ssl_cert_reqs=none"),
         ("rediss://h?username=u&password=x", "rediss://u:x@h?ssl_cert_reqs=required"),
     ],
 )
@@ -52,6 +52,23 @@ def test_password_may_stand_in_the_query_of_a_redis(url: str, taken: str) -> Non
     assert (settings.redis_url, settings.broker_url) == (taken, taken)
     with Connection(taken) as broker:
         assert "password" in broker.info()
+
+
+@pytest.mark.parametrize("name", ["redis_url", "broker_url"])
+@pytest.mark.parametrize(
+    ("url", "option"),
+    [
+        ("redis://h/0?ssl_cert_reqs=none", "ssl_cert_reqs"),
+        ("redis://h?socket_timeout=1&password=x", "socket_timeout"),
+        ("rediss://h?ssl_cert_reqs=none&timeout=", "timeout"),
+    ],
+)
+def test_option_that_a_client_of_redis_does_not_know_is_refused(name: str, url: str, option: str) -> None:
+    """Each client knows others: one would fail when it is first used, another would wait for TLS for ever."""
+    with pytest.raises(
+        ConfigError, match=rf"^HARNESS_{name.upper()}='.*': redis:// takes no options, .*: not {option}$"
+    ):
+        load_settings(**{name: url})
 
 
 @pytest.mark.parametrize("url", ["unix:///tmp/s", "http://h", "nonsense", "redis:/h", "redis://h:port", "redis://h:0"])
