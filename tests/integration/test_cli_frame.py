@@ -47,6 +47,7 @@ def test_version_is_one_line() -> None:
             ["worker", "--role", "tools", "--queues", "turns.batch"],
             "--queues turns.batch: a worker of role tools takes",
         ),
+        (["worker", "--role", "tools", "--ready-file", "/nonexistent/r"], "--ready-file /nonexistent/r: No such file"),
         (["up", "--home", ""], "--home is blank: name a directory"),
         (["turns", "list", "--home=  "], "--home is blank: name a directory"),
     ],
@@ -58,6 +59,14 @@ def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:
     assert refused.returncode == 2, refused.stderr
     assert words in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_worker_is_not_taken_for_ready_because_an_earlier_one_was(tmp_path: Path) -> None:
+    """A container that is restarted has the file of the time before, also while its worker cannot start."""
+    ready = tmp_path / "ready"
+    ready.write_text("1\n")
+    assert run_harness("worker", "--role", "tools", "--home", str(tmp_path), "--ready-file", str(ready)).returncode == 2
+    assert not ready.exists()
 
 
 UNSTARTABLE = """

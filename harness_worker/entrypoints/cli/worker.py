@@ -45,6 +45,8 @@ def worker(
     It needs the same HARNESS_REDIS_URL and HARNESS_DATABASE_URL as the others, and the same app.
     """
     chosen = _chosen(role, queues or "")
+    if ready_file is not None:
+        _vacate(ready_file)
     settings = _joined(load_settings(app=app, home=home))
     print_to_stderr()  # where the log goes
     registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)
@@ -65,6 +67,19 @@ def _chosen(role: Role, queues: str) -> tuple[str, ...]:
         takes = " and ".join(of_turns) if role is Role.COORDINATOR else "the queues that tools name, not those of turns"
         raise ConfigError(f"--queues {', '.join(strange)}: a worker of role {role} takes {takes}")
     return chosen
+
+
+def _vacate(ready_file: Path) -> None:
+    """Remove what an earlier worker has written, because health checks would take this one for ready.
+
+    Raises:
+        ConfigError: The file cannot be written, so that no health check would ever succeed.
+    """
+    try:
+        ready_file.touch()
+        ready_file.unlink()
+    except OSError as error:
+        raise ConfigError(f"--ready-file {ready_file}: {error.strerror}") from None
 
 
 def _joined(settings: Settings) -> Settings:
