@@ -136,6 +136,21 @@ def test_doctor_reads_a_database_that_somebody_else_writes(stack: StackInfo) -> 
     assert time.monotonic() - began_at < 30
 
 
+def test_doctor_finds_a_disk_that_takes_no_more(stack: StackInfo) -> None:
+    """The write lock is free then, but nothing can be committed; whoever tries is told why."""
+    limited = ("bash", "-c", 'ulimit -f 0; exec "$0" "$@"', *HARNESS)
+    doctor, keys = (
+        subprocess.run([*limited, *command, "--home", str(stack.home)], capture_output=True, text=True, check=False)
+        for command in (("doctor", "--json"), ("keys", "create", "--tenant", "a", "--name", "b"))
+    )
+    found = [check for check in json.loads(doctor.stdout)["checks"] if check["name"] == "database"]
+    assert [check["state"] for check in found] == ["ok", "wrong"]
+    assert "takes no writes: " in found[1]["said"]
+    assert "make room for it" in found[1]["mend"]
+    assert (keys.returncode, keys.stdout) == (3, "")
+    assert keys.stderr.endswith("may have been made: disk I/O error\n")
+
+
 def test_doctor_finds_a_postgres_that_takes_no_writes(stack: StackInfo, postgres_server: PostgresServer) -> None:
     """A replica or read-only server is wrong."""
     url = postgres_server.create_database()

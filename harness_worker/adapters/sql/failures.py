@@ -66,7 +66,7 @@ def translated(url: URL) -> Generator[None]:
 
 
 def _meaning(error: SQLAlchemyError, where: str) -> TransientError | ConfigError | InvariantError:
-    said = _first_line(error)
+    said = first_line(error)
     if isinstance(error, DBAPIError) and _says(error, _MISSING_WORDS):
         return ConfigError(f"the database {where} lacks tables of this version: run `harness migrate` ({said})")
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError) or _is_lost(error):
@@ -85,6 +85,7 @@ def _says(error: DBAPIError, words: tuple[str, ...]) -> bool:
     return any(word in text for word in words)
 
 
-def _first_line(error: SQLAlchemyError) -> str:
+def first_line(error: SQLAlchemyError) -> str:
+    """What the database, or SQLAlchemy itself, says, without its hints and details."""
     text = str(error.orig if isinstance(error, DBAPIError) else error).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from harness_worker.adapters.sql.failures import is_gone, is_passing, is_stale, translated
+from harness_worker.adapters.sql.failures import first_line, is_gone, is_passing, is_stale, translated
 from harness_worker.adapters.sql.pipeline import Write, execute, pipelined
 from harness_worker.errors import TransientError
 from harness_worker.urls import masked
@@ -68,7 +68,7 @@ def committing(engine: Engine) -> Generator[None]:
         if _was_refused(error):
             raise
         shown = masked(str(engine.url))
-        doubt = f"the database {shown} was lost during a commit, which may have been made"
+        doubt = f"the database {shown} was lost during a commit, which may have been made: {first_line(error)}"
         raise TransientError(doubt) from error
 
 
