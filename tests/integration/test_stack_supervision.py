@@ -124,6 +124,28 @@ def test_child_that_cannot_be_started_again_is_tried_once_more(home: Home, outpu
         assert psutil.pid_exists(polite.pid)
 
 
+def test_child_that_is_ended_by_a_signal_without_a_name_is_started_again(home: Home, output: io.StringIO) -> None:
+    """The others keep running, whatever ends one of them."""
+    stop, unnamed = StopSignal(), signal.SIGRTMIN + 1
+
+    def end() -> None:
+        try:
+            os.kill(polite.pid, unnamed)
+            wait_until(lambda: said_up(output, 2), "the child to be started again")
+        finally:
+            stop.request(signal.SIGTERM)
+
+    with supervisor(output, stop, grace_s=5.0) as group:
+        polite = child(home, output, _POLITE)
+        group.start(polite)
+        wait_until(lambda: said_up(output), "the child's first words")
+        helper = threading.Thread(target=end)
+        helper.start()
+        group.watch()
+        helper.join()
+    assert f"tools was ended by signal {unnamed}; starting it again" in output.getvalue()
+
+
 def test_log_lines_carry_their_role(home: Home, output: io.StringIO) -> None:
     """Each line names its process's role, and a file gets no colours."""
     with supervisor(output, StopSignal(), grace_s=5.0) as group:

@@ -114,4 +114,7 @@ class Supervisor:
 
 
 def _how(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    known = {sig.value: sig.name for sig in signal.Signals}  # of the real-time signals, only the first and the last
+    return f"was ended by {known.get(-code, f'signal {-code}')}"
