@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -25,8 +22,9 @@ from harness_worker.entrypoints.cli.options import (
     pairs,
     running_at,
 )
-from harness_worker.entrypoints.cli.output import console, write, write_json
-from harness_worker.entrypoints.cli.standard_streams import tell, tell_next
+from harness_worker.entrypoints.cli.output import write, write_json
+from harness_worker.entrypoints.cli.pages import print_page
+from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
 from harness_worker.entrypoints.gateway_client.retries import Patience
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
@@ -112,17 +110,7 @@ def list_(
     """Batches, newest first."""
     with running_at(url, home) as client:
         page = client.batches(limit=limit, **({} if after is None else {"after": after}))
-    if as_json:
-        write_json(page)
-        return
-    if quiet:
-        for batch in page["data"]:
-            write(batch["id"])
-    elif page["data"]:
-        _draw(page["data"])
-    else:
-        tell("no batches")
-    tell_next(page)
+    print_page(page, "batches", lambda found, now, _width: batch_table(found, now), quiet=quiet, as_json=as_json)
 
 
 @app.command(short_help="Show a batch and its progress.")
@@ -189,12 +177,6 @@ def _checked(key: str) -> str:
 def _awaited(client: GatewayClient, batch: JsonObject) -> JsonObject:
     tell(f"batch {batch['id']}; it goes on without this command")
     return until_ended(client, SystemClock(), batch, math.inf, lambda now: tell(batch_words(now)))
-
-
-def _draw(batches: Sequence[JsonObject]) -> None:
-    out = console()
-    for line in batch_table(batches, datetime.fromtimestamp(time.time(), UTC)):
-        out.print(line, soft_wrap=True)
 
 
 def _print(batch: JsonObject, *, as_json: bool) -> None:

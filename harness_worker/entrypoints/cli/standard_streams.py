@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TextIO
 
 from harness_worker.entrypoints.plain import plain
-from harness_worker.wire import JsonObject
 
 
 def take_any_text() -> None:
@@ -65,12 +64,6 @@ def tell(message: str) -> None:
         sys.stderr.flush()
     except OSError:
         _lead_nowhere(sys.stderr)
-
-
-def tell_next(page: JsonObject) -> None:
-    """Say on stderr how to list the next page, if there is one."""
-    if page["next"]:
-        tell(f"there are more: --after {page['next']}")
 
 
 def _lead_nowhere(stream: TextIO) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -26,7 +24,8 @@ from harness_worker.entrypoints.cli.options import (
     running_at,
 )
 from harness_worker.entrypoints.cli.output import console, write, write_json
-from harness_worker.entrypoints.cli.standard_streams import tell, tell_next
+from harness_worker.entrypoints.cli.pages import print_page
+from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.cli.turns import forking
 from harness_worker.entrypoints.cli.turns.approving import approve, deny
 from harness_worker.entrypoints.cli.turns.prompting import prompting
@@ -100,17 +99,7 @@ def list_(  # noqa: PLR0913 - one parameter an option
     kept = {f"metadata.{name}": value for name, value in pairs(metadata or []).items()}
     with running_at(url, home) as client:
         page = client.turns(**wanted, **kept)
-    if as_json:
-        write_json(page)
-        return
-    if quiet:
-        for turn in page["data"]:
-            write(turn["id"])
-    elif page["data"]:
-        _print_table(page["data"])
-    else:
-        tell("no turns")
-    tell_next(page)
+    print_page(page, "turns", turn_table, quiet=quiet, as_json=as_json)
 
 
 @app.command(short_help="Show one turn with its waves and calls.")
@@ -192,12 +181,6 @@ def cancel(
 app.command(short_help="Approve calls that wait for a person.")(approve)
 app.command(short_help="Deny calls that wait for a person.")(deny)
 app.command("fork", help=forking.HELP, short_help="Continue from a step of a turn in another way.")(forking.fork)
-
-
-def _print_table(turns: list[JsonObject]) -> None:
-    out = console()
-    for line in turn_table(turns, datetime.fromtimestamp(time.time(), UTC), out.width):
-        out.print(line, soft_wrap=True)
 
 
 def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject:
