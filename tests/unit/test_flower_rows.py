@@ -21,6 +21,7 @@ class Task:
 
     args: str | None
     kwargs: str | None
+    name: str | None = "turn.advance"
 
 
 @pytest.mark.parametrize(
@@ -33,14 +34,33 @@ class Task:
             str({"turn": TURN, "tenant": "default", "call": "1.2", "attempt": 3}),
             (f"turn {TURN}", "call 1.2, attempt 3"),
         ),
+        (f"('{TURN}', 'brief')", "{}", (f"turn {TURN}", "judge brief")),
+        (f"('{TURN}', ':memory')", "{}", (f"turn {TURN}", "judge :memory")),
+        ("('note-assam-1',)", "{}", ("turn note-assam-1", "")),
+        ("('note.1', 'brief')", "{}", ("turn note.1", "judge brief")),
+        ("(turn=note-assam-1)", "(tenant=default)", ("turn note-assam-1", "")),
+        (
+            "()",
+            str({"turn": "note-assam-1", "tenant": "default", "call": "1.2", "attempt": 3}),
+            ("turn note-assam-1", "call 1.2, attempt 3"),
+        ),
+        ("()", str({"turn": "note-assam-1"}), ("turn note-assam-1", "")),
+        ("()", str({"turn": "no id"}), ("()", str({"turn": "no id"}))),
         ("(1, 2)", "{'a': 'b'}", ("(1, 2)", "{'a': 'b'}")),
         (None, None, (None, None)),
     ],
 )
 def test_row_says_whose_it_is(args: str | None, kwargs: str | None, shown: tuple[str | None, str | None]) -> None:
-    """Ours read as turn, call and attempt, whoever sent them; others stay as they are."""
+    """Ours read as turn, call and attempt or judge, whoever sent them and chose the id; others stay as they are."""
     task = readable(Task(args=args, kwargs=kwargs))
     assert (task.args, task.kwargs) == shown
+
+
+@pytest.mark.parametrize("name", ["orders.done", None])
+def test_row_of_somebody_elses_task_stays_as_it_is(name: str | None) -> None:
+    """A producer's own worker on the same broker is seen too; its arguments are no turns."""
+    task = readable(Task(name=name, args=f"('{TURN}', 'paid')", kwargs="{}"))
+    assert (task.args, task.kwargs) == (f"('{TURN}', 'paid')", "{}")
 
 
 @dataclass(kw_only=True)

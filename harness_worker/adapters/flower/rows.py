@@ -5,20 +5,27 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-_TURN: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+from harness_worker.wire import ADVANCE_TASK, JUDGE_TASK, SUBMIT_TASK, TOOL_TASK_PREFIX
+
+_OURS: Final = (ADVANCE_TASK, JUDGE_TASK, SUBMIT_TASK, TOOL_TASK_PREFIX)
+_TURN: Final = re.compile(r"(?:^\('|^\(turn=|'turn': ')(?P<turn>[A-Za-z0-9_.-]+)(?=['),])")
+_JUDGE: Final = re.compile(r"^\('[^']*', '(?P<judge>[^']*)'\)")
 _CALL: Final = re.compile(r"'call': '(?P<call>[^']*)'.*'attempt': (?P<attempt>\d+)")
 
 
 def readable(task: Any) -> Any:  # noqa: ANN401 - Flower has no types
-    """The task with the turn in its first column of arguments, and the call and its attempt in the second.
+    """The task with the turn in its first column of arguments; in the second the call and its attempt, or the judge.
 
     Args:
         task: A copy of what Flower knows about the task; changed in place. Tasks that are not ours stay as they are.
     """
     shown = f"{task.args} {task.kwargs}"
-    turn, call = _TURN.search(shown), _CALL.search(shown)
-    if turn is None:
+    turn = _TURN.search(shown)
+    if turn is None or not str(task.name).startswith(_OURS):
         return task
-    task.args = f"turn {turn[0]}"
-    task.kwargs = f"call {call['call']}, attempt {call['attempt']}" if call else ""
+    task.args, task.kwargs = f"turn {turn['turn']}", ""
+    if call := _CALL.search(shown):
+        task.kwargs = f"call {call['call']}, attempt {call['attempt']}"
+    elif judge := _JUDGE.search(shown):
+        task.kwargs = f"judge {judge['judge']}"
     return task
