@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -66,6 +67,21 @@ def test_process_ended_at_the_hard_limit_had_its_whole_time(started: Any, told: 
     TimeoutHandler([], {}, None, None).on_hard_timeout(pool_job)
     assert process.wait(10) == -signal.SIGKILL
     assert told == [(replace(RUN, runner=f"tools@here/{process.pid}"), True)]
+
+
+def test_failure_at_the_hard_limit_is_told_by_its_name(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above
+    """Watchers read which error it was, not what Celery wraps it in."""
+    told: list[Mapping[str, Any]] = []
+
+    def send(_type: str, **fields: object) -> None:
+        told.append(fields)
+
+    monkeypatch.setattr(started, "_eventer", SimpleNamespace(enabled=True, send=send))
+    monkeypatch.setattr(started, "worker_pid", None)
+    pool_job: Any = ApplyResult({}, None, error_callback=started.on_failure, timeout_callback=started.on_timeout)
+    pool_job._timeout = 2.5
+    TimeoutHandler([], {}, None, None).on_hard_timeout(pool_job)
+    assert {event["exception"] for event in told} == {"billiard.exceptions.TimeLimitExceeded: TimeLimitExceeded(2.5,)"}
 
 
 def test_process_that_died_is_lost(started: Any, told: list[tuple[RunningCall, bool]]) -> None:  # noqa: ANN401 - as above

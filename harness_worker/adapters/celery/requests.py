@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded
@@ -19,6 +19,8 @@ from kombu.exceptions import OperationalError
 from harness_worker.errors import TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.wire import SUBMIT_TASK, TOOL_TASK_PREFIX, ToolMessage, tool_task
+
+_WRAPPED: Final = "ExceptionWithTraceback()"
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,12 @@ class ToolRequest(Request):
         if isinstance(error, MemoryError):  # Celery would raise it here, in the parent, and end all other calls
             exc_info.exception = TransientError(f"the process of {self.name} was short of memory: {error!r}")
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+
+    def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002, ANN401 - Celery's own signature
+        """Of a failure in the parent, Celery names what billiard wraps the exception in; its traceback names it."""
+        if fields.get("exception") == _WRAPPED:
+            fields["exception"] = str(fields["traceback"]).rstrip().rpartition("\n")[2]
+        super().send_event(type, **fields)
 
     def _end_process(self) -> None:
         """Kill the process and all that it started; the pool would do so only after others may hold the call's lock."""
