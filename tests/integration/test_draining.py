@@ -16,6 +16,7 @@ from harness_worker.config import Settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli import drain_workers as command
 from harness_worker.entrypoints.cli.drain_workers import Drained, drain_workers
+from harness_worker.errors import ConfigError
 from harness_worker.wire import DRAIN_COMMAND
 
 NAME = "tools@here"
@@ -84,6 +85,22 @@ def test_worker_that_is_silent_when_the_wait_ends_is_heard_out(valkey_url: str) 
     with worker.given(settings):
         drained = drain_workers(Addresses(settings), SystemClock(), (), wait_s=5)
     assert drained == Drained(gone=(NAME,), left=())
+
+
+class Stranger(Answers):
+    """A Celery worker of somebody else's on the same broker: it answers that it does not know the command."""
+
+    def _answer(self, _state: object, **_arguments: object) -> dict[str, bool | None]:
+        raise KeyError(DRAIN_COMMAND)
+
+
+def test_worker_of_somebody_else_is_not_said_to_be_gone(valkey_url: str) -> None:
+    """It is not asked to drain, and by its name it is unknown."""
+    settings = _settings(valkey_url)
+    with Stranger(False).given(settings):
+        assert drain_workers(Addresses(settings), SystemClock(), (), wait_s=5) == Drained(gone=(), left=())
+        with pytest.raises(ConfigError, match=f"no worker {NAME} answers; those that do: none"):
+            drain_workers(Addresses(settings), SystemClock(), (NAME,), wait_s=5)
 
 
 def _settings(valkey_url: str) -> Settings:

@@ -58,7 +58,10 @@ class _Workers:
         self._control = control
 
     def draining(self, names: Sequence[str] | None = None, *, begin: bool = False) -> dict[str, bool]:
-        """The workers that answer, of ``names`` or all, and whether each is draining; ``begin`` asks them to."""
+        """The workers that answer, of ``names`` or all, and whether each is draining; ``begin`` asks them to.
+
+        Workers of somebody else's on the same broker answer with an error, and are left out.
+        """
         answers: list[dict[str, dict[str, bool]]] = self._control.broadcast(
             DRAIN_COMMAND,
             arguments={"begin": begin},
@@ -67,7 +70,8 @@ class _Workers:
             timeout=ANSWER_S,
             limit=None if names is None else len(names),
         )
-        return {name: bool(said.get("draining")) for answer in answers for name, said in answer.items()}
+        told = (each for answer in answers for each in answer.items())
+        return {name: said["draining"] for name, said in told if "draining" in said}
 
 
 def _chosen(living: Mapping[str, bool], names: Sequence[str]) -> list[str]:
