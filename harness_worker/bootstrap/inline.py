@@ -161,6 +161,7 @@ class AgentHarness:
 
         Raises:
             ConfigError: This object was closed.
+            TransientError: The database did not answer.
         """
         self._check_open()
         scores = SqlScores(self._engine)
@@ -176,7 +177,7 @@ class AgentHarness:
 
     def _begin_tracing(self, traces: Traces | None) -> Tracing | None:
         store = SqlTurnStore(self._engine, NoEvents())
-        tracing = make_tracing(self._settings, traces, store, self._knowledge.agents, lambda _: None)
+        tracing = make_tracing(self._settings, traces, store, self._knowledge.agents, ignore)
         if tracing is not None:
             tracing.start()
         return tracing

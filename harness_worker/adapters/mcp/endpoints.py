@@ -19,6 +19,7 @@ from harness_worker.adapters.mcp.command_guard import guarded
 from harness_worker.adapters.mcp.exchanges import MOST_BYTES, NotingClient
 from harness_worker.adapters.mcp.watching import watched
 from harness_worker.errors import ConfigError
+from harness_worker.ports import ignore
 from harness_worker.urls import masked
 
 Headers: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
@@ -56,9 +57,7 @@ class Place:
         return f"MCP server {self.name!r} ({shlex.join(self.command) if self.command else masked(self.url)})"
 
     @asynccontextmanager
-    async def opened(
-        self, *, mode: Mode, said: TextIO, on_end: Callable[[], None] = lambda: None
-    ) -> AsyncGenerator[Client]:
+    async def opened(self, *, mode: Mode, said: TextIO, on_end: Callable[[], None] = ignore) -> AsyncGenerator[Client]:
         """A connection, ready for requests; leaving the context ends a server that it started.
 
         Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import Connection, Engine, Executable
+from sqlalchemy import Connection, Engine
 
 from harness_worker import sessions
 from harness_worker.adapters.sql.commit import changes_of, event_row, message_row, writes_of
@@ -243,7 +243,7 @@ class SqlTurnStore:
             return
         named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
         values = {"runs": named, "ttl_s": ttl_s}
-        write(self._beats, _just(BEAT_CALLS, values), is_patient=False)
+        write(self._beats, lambda _: Outcome(value=None, writes=[(BEAT_CALLS, [values])]), is_patient=False)
 
     def lose_call(self, run: RunningCall) -> str | None:
         """End the lease of a running write whose process is known to be dead; returns its turn's priority.
@@ -305,10 +305,6 @@ class SqlTurnStore:
     def _send(self, events: Sequence[Event]) -> None:
         if events:
             self._events.send(events)
-
-
-def _just(statement: Executable, values: dict[str, Any]) -> Callable[[Connection], Outcome[None]]:
-    return lambda _: Outcome(value=None, writes=[(statement, [values])])
 
 
 def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
