@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from harness_worker.entrypoints.serving.listening import listen
+from harness_worker.errors import ConfigError
 from tests.stacks import APP, HARNESS, ROOT, run_harness, run_here
 
 
@@ -98,6 +100,12 @@ def test_gateway_checks_its_settings_before_it_listens() -> None:
     assert refused.returncode == 2, refused.stderr
     assert "HARNESS_DATABASE_URL" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_blank_address_is_refused() -> None:
+    """An unset shell variable must not make a service reachable from other machines."""
+    with pytest.raises(ConfigError, match=r"^--host is blank: .*; 0\.0\.0\.0 is every one of this machine$"):
+        listen("", 0)
 
 
 @pytest.mark.parametrize("role", ["coordinator", "tools"])

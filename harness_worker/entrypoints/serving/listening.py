@@ -18,8 +18,11 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on an address of this machine; port 0 picks a free one.
 
     Raises:
-        ConfigError: Listening there is not possible; the message says why.
+        ConfigError: Listening there is not possible; the message says why. A blank address, as from an unset shell
+            variable, would be every address of this machine.
     """
+    if not host.strip():
+        raise ConfigError("--host is blank: name an address, or leave it out; 0.0.0.0 is every one of this machine")
     family = socket.AF_INET6 if _is_ipv6(host) else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
