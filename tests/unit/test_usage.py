@@ -150,3 +150,11 @@ def test_table_fits_its_width_and_ends_with_the_total() -> None:
     assert last.split() == ["total", "1,234", "2", "3", "12.35M", "1.10T", "10", "10", "$1,234.5000"]
     assert {len(line) for line in (head, *rows, last)} == {80}
     assert "…" in rows[2]
+
+
+def test_sessions_of_one_moment_are_told_apart() -> None:
+    """Their ids begin with the time, so a narrow table shows how they end."""
+    ids = ["01a21d4a-2de4-71ef-8746-6b407e3dedfb", "01a21d4a-2de4-71ef-9a0b-1c5f8e2d7a90"]
+    data = [{"key": each, **figures()} for each in ids]
+    _, *rows, _ = usage_table({"by": "session", "data": data, "total": figures()}, 80)
+    assert [row.plain.split()[0] for row in rows] == ["01a21d4a-2…07e3dedfb", "01a21d4a-2…f8e2d7a90"]

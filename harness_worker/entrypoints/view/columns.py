@@ -18,6 +18,14 @@ def cut(text: str, room: int) -> str:
     return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1)}…"
 
 
+def cut_middle(text: str, room: int) -> str:
+    """The text if it fits, else its beginning and its end, because ids made at about the same time begin alike."""
+    if cell_len(text) <= room:
+        return text
+    end = (room - 1) // 2
+    return f"{set_cell_size(text, room - 1 - end)}…{set_cell_size(text[::-1], end)[::-1]}"
+
+
 def left(text: str, size: int) -> str:
     """The text at the left of a column."""
     return text + " " * (size - cell_len(text))

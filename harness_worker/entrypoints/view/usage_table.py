@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
-from harness_worker.entrypoints.view.columns import GAP, cut, left, right
+from harness_worker.entrypoints.view.columns import GAP, cut_middle, left, right
 
 NONE: Final = "(none)"
 """Shown as the key of the group of turns without one."""
@@ -44,7 +44,7 @@ def usage_table(report: Mapping[str, Any], width: int) -> Iterator[Text]:
     most = min(room, max(cell_len(row[0]) for row in rows))
     for index, (key, *cells) in enumerate(rows):
         is_group = 0 < index < len(rows) - 1
-        line = GAP.join((left(cut(key, most), most), *map(right, cells, numbers)))
+        line = GAP.join((left(cut_middle(key, most), most), *map(right, cells, numbers)))
         yield Text(line, style="" if is_group else "bold")
 
 
