@@ -151,11 +151,12 @@ def test_retry_after_of_no_zone_is_utc(
 def test_refusal_for_good_is_told_in_the_providers_words(
     stub: MessagesStub, model: AnthropicModel, status: int, kind: str
 ) -> None:
-    """The message is the provider's own, and contains neither the key nor headers."""
-    stub.answer(Refusal(status=status, kind=kind, message="max_tokens: too high", headers={"x-secret": "s3cr3t"}))
+    """The message is the provider's own, with the request's id for its support, and no key or other header."""
+    named = {"x-secret": "s3cr3t", "request-id": f"req_{KEY}"}
+    stub.answer(Refusal(status=status, kind=kind, message="max_tokens: too high", headers=named))
     with pytest.raises(ModelError) as caught:
         model.complete(asking())
-    assert str(caught.value) == f"the model's provider answered {status} {kind}: max_tokens: too high"
+    assert str(caught.value) == f"the model's provider answered {status} {kind}: max_tokens: too high (request req_***)"
     assert KEY not in repr(caught.value)
     assert isinstance(caught.value, PromptTooLong) is (status == 413)
 

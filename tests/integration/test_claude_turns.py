@@ -261,7 +261,7 @@ def test_turn_that_is_refused_says_why(stub: MessagesStub, harness: AgentHarness
     assert (result.status, result.stop_reason) == ("failed", "model_error")
     assert result.error == {
         "code": "model_error",
-        "message": "the model's provider answered 401 authentication_error: invalid bearer token",
+        "message": "the model's provider answered 401 authentication_error: invalid bearer token (request req_1)",
     }
 
 

@@ -18,6 +18,7 @@ from harness_worker.errors import HarnessError, ModelError, PromptTooLong, Trans
 RETRIED_STATUSES: Final = frozenset({408, 409, 429})
 RETRIED_TYPES: Final = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
 MAX_MESSAGE_CHARS: Final = 500
+MAX_ID_CHARS: Final = 100
 _TOO_LONG: Final = ("prompt is too long", "input is too long", "exceed context limit")
 
 
@@ -80,7 +81,8 @@ def _message(error: APIStatusError) -> str:
     reason = error.response.reason_phrase if status else "an error inside the stream"
     key = error.request.headers.get("authorization", "").removeprefix("Bearer ")
     told = _without_key(_words(error, reason), key)[:MAX_MESSAGE_CHARS]
-    return f"the model's provider answered{status}{kind}: {told}"
+    asked = _without_key(error.request_id or "", key)[:MAX_ID_CHARS]
+    return f"the model's provider answered{status}{kind}: {told}{f' (request {asked})' if asked else ''}"
 
 
 def _words(error: APIStatusError, reason: str) -> str:
