@@ -94,7 +94,7 @@ def test_vault_sees_a_file_replaced_by_one_of_its_size_and_time(root: Path) -> N
 
 
 def test_vault_leaves_out_what_is_no_document(root: Path, tmp_path: Path) -> None:
-    """These are hidden files, other types, links that lead outside or nowhere, and files that are too large."""
+    """These are hidden files, other types, pipes, links that lead outside or nowhere, and files that are too large."""
     (tmp_path / "secret.md").write_text("warehouse secret")
     (root / ".git").mkdir()
     (root / ".git" / "x.md").write_text("warehouse")
@@ -102,6 +102,7 @@ def test_vault_leaves_out_what_is_no_document(root: Path, tmp_path: Path) -> Non
     (root / "data.csv").write_text("warehouse")
     (root / "out.md").symlink_to(tmp_path / "secret.md")
     (root / "nowhere.md").symlink_to(tmp_path / "nothing.md")
+    os.mkfifo(root / "pipe.md")  # whoever opens it to read waits for one who writes
     (root / "large.md").write_text("warehouse " * (MAX_FILE_BYTES // 10 + 1))
     (root / "alias.md").symlink_to(root / "refunds.md")
     vault = DirectoryVault(str(root), make_retriever())

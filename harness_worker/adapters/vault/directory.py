@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -124,6 +125,8 @@ class DirectoryVault:
         try:
             found = path.stat()
         except OSError:  # just removed, or a broken link
+            return
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for its writer
             return
         is_inside = not path.is_symlink() or path.resolve().is_relative_to(self._root)
         if is_inside and found.st_size <= MAX_FILE_BYTES:
