@@ -89,6 +89,15 @@ def test_follow_goes_on_where_the_stream_was_cut() -> None:
     assert asked == ["0", "2", "2"]
 
 
+def test_event_within_which_a_proxy_ends_the_stream_is_asked_for_again() -> None:
+    """To the client it looks like an end, not like an error."""
+    whole = frame(event(2))
+    texts = (frame(event(1)) + whole[:-9], whole[:-1], whole + frame(event(3, "turn.completed")))
+    client, asked = gateway(*(httpx2.Response(200, headers=STREAM, text=text) for text in texts))
+    assert [each["seq"] for each in follow(client, StoppedClock(), "t")] == [1, 2, 3]
+    assert asked == ["0", "1", "1"]
+
+
 def test_follow_gives_hints() -> None:
     """Who draws a turn sees its text while it is said; the place to go on from is the last durable event's."""
     hint = {"type": "model.delta", "data": {"text": "Hel"}}

@@ -46,10 +46,17 @@ class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
 
 
 def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
-    """The events in a server-sent stream; each has its document in one ``data`` line."""
+    """The events in a server-sent stream; each has its document in one ``data`` line, and ends with an empty one.
+
+    An event without an end is left out: a proxy may have cut the stream within it.
+    """
+    data = ""
     for line in lines:
         if line.startswith("data:"):
-            yield json.loads(line.removeprefix("data:"))
+            data = line.removeprefix("data:")
+        elif data and not line:
+            yield json.loads(data)
+            data = ""
 
 
 def how_to_start(url: str, broken: Exception) -> str:
