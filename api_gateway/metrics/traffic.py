@@ -42,5 +42,5 @@ class Traffic:
 
 
 def _route(scope: Scope) -> str:
-    """The route's path as written in the code; the router puts the route into the scope."""
-    return getattr(scope.get("route"), "path", OTHER)
+    """The route's path as the API's description has it; the router puts the route into the scope."""
+    return getattr(scope.get("route"), "path_format", OTHER)

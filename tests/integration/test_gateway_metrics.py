@@ -292,6 +292,7 @@ def test_metrics_tell_what_was_asked(gateway: Gateway) -> None:
     gateway.http.get(f"/v1/turns/{turn_id}")
     gateway.http.head(f"/v1/turns/{turn_id}")
     gateway.http.get("/v1/turns/nope")
+    gateway.http.get("/v1/models/nope")
     gateway.http.get("/wp-admin.php")
     gateway.http.request("BREW", "/v1/turns")
     with gateway.http.stream("GET", f"/v1/turns/{turn_id}/events", headers={"Accept": "text/event-stream"}):
@@ -300,6 +301,7 @@ def test_metrics_tell_what_was_asked(gateway: Gateway) -> None:
     route = "/v1/turns/{turn_id}"
     assert value(told, "http_requests_total", method="GET", route=route, status="200") == 2
     assert value(told, "http_requests_total", method="GET", route=route, status="404") == 1
+    assert value(told, "http_requests_total", method="GET", route="/v1/models/{model}", status="404") == 1
     assert value(told, "http_requests_total", method="POST", route="/v1/turns", status="202") == 1
     assert value(told, "http_requests_total", method="GET", route="other", status="404") == 1
     assert value(told, "http_requests_total", method="other", route="/v1/turns", status="405") == 1
