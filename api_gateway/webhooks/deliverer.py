@@ -97,7 +97,10 @@ class Deliverer:
 
     async def _run(self) -> None:
         while not self._stopping:
-            await self._try(self._round)
+            try:
+                await self._round()
+            except Exception as error:  # noqa: BLE001 - never raises: memory may be too short even for ``_try``
+                self._tell(error)
 
     async def _round(self) -> None:
         self._wake.clear()
@@ -115,10 +118,15 @@ class Deliverer:
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - never raises: the rows stay, and the next poll finds them
-            log = _log.debug if self._is_cut_off else _log.warning
-            self._is_cut_off = True
-            with suppress(Exception):  # memory may still be short
-                log("webhooks wait: %s", in_a_line(error))
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        log = _log.debug if self._is_cut_off else _log.warning
+        self._is_cut_off = True
+        try:
+            log("webhooks wait: %s", in_a_line(error))
+        except Exception:  # noqa: BLE001 - memory may still be short, even for a ``suppress``
+            return
 
     async def _poll(self) -> None:
         """Queue all that is due, except for hosts and tenants whose places are taken once queued deliveries start."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
@@ -105,6 +106,31 @@ def test_delivery_goes_on_though_it_fails_and_that_cannot_be_told(
     finally:
         logger.removeFilter(unable)
         logger.setLevel(logging.NOTSET)
+
+
+def test_delivery_goes_on_though_memory_is_short_for_a_while(
+    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is too short in a look, and again wherever its error is met."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 0.05)
+    left = [MemoryError()] * 3
+
+    def short(*errors: type[BaseException]) -> suppress:
+        if left:
+            raise left.pop()
+        return suppress(*errors)
+
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.suppress", short)
+
+    async def story(deliverer: Deliverer) -> None:
+        while left:
+            deliverer.poke("none")
+            await asyncio.sleep(0.01)
+        deliverer.poke(await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1"))
+        await received(other, 1)
+
+    with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+        deliver(gateway, [], story)
 
 
 def test_an_attempt_that_could_not_start_takes_no_place(
