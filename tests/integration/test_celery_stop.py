@@ -205,6 +205,28 @@ print([job.get() in (None, first) for job in jobs], len({job.get() for job in jo
 os._exit(0)
 """
 
+FAILS = """
+import os
+from kombu.asynchronous import Hub
+from harness_worker.adapters.celery.pool_processes import ToolPool, make_group_leader
+
+hub = Hub()
+pool = ToolPool.Pool(processes=1, initializer=make_group_leader, threads=False)
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+first = pool._pool[0].pid
+jobs = [pool.apply_async(os.getpid), pool.apply_async(int, ("x",)), pool.apply_async(os.getpid)]
+while not all(job.ready() for job in jobs):
+    pool.maintain_pool()
+    next(loop)
+try:
+    jobs[1].get()
+except ValueError as error:
+    print(error)
+print([job.get() == first for job in (jobs[0], jobs[2])], len(pool._pool), flush=True)
+os._exit(0)
+"""
+
 NO_LEADER = """
 import os
 from harness_worker.adapters.celery.soft_deadline import end_descendants
@@ -269,6 +291,11 @@ def test_pool_that_may_open_no_more_files_does_without_a_process_until_it_may() 
         *["processes: 0 its job is over: True"] * 2,
         *["serves: True open files: 0"] * 3,
     ]
+
+
+def test_process_whose_job_fails_is_replaced() -> None:
+    """A task that fails is no failed job: what a job lets escape is that its process cannot run tasks any more."""
+    assert _said(FAILS) == ["invalid literal for int() with base 10: 'x'", "[True, False] 1"]
 
 
 def test_process_that_shall_leave_is_replaced_after_its_job() -> None:

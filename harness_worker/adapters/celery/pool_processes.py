@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.process import AuthenticationString  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from threading import Event
 from traceback import walk_tb
@@ -60,8 +61,17 @@ def leave_after_job() -> None:
     _leaving.set()
 
 
+def _run_or_leave(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a job of any kind
+    """Run a job; if it fails, leave after it. A task that fails does not make its job fail: Celery itself did."""
+    try:
+        return run(*args, **kwargs)
+    except Exception:
+        leave_after_job()
+        raise
+
+
 class _LeavingWorker(Worker):
-    """What a process of the pool does: it works, and exits after a job that asked for that."""
+    """What a process of the pool does: it works, and exits after a job that failed or asked for that."""
 
     def _make_child_methods(self, *args: Any) -> None:  # noqa: ANN401 - billiard's own signature
         super()._make_child_methods(*args)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
@@ -70,7 +80,10 @@ class _LeavingWorker(Worker):
         def wait_or_leave() -> Any:  # noqa: ANN401 - a message of the pool
             if _leaving.is_set():
                 sys.exit(EX_RECYCLE)
-            return wait()
+            if not (message := wait()):
+                return message
+            kind, (job, part, run, args, kwargs) = message
+            return kind, (job, part, partial(_run_or_leave, run), args, kwargs)
 
         self.wait_for_job = wait_or_leave
 
