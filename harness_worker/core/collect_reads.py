@@ -99,12 +99,12 @@ def taken(call: Call, report: ReadReport, *, now: float) -> Call:
 def never_begun(call: Call, report: ReadReport, why: str, *, now: float) -> Call:
     """The end of a read whose attempt did not start: ``not_run``, or lost if an earlier attempt was.
 
-    If the gate has forgotten an attempt, nobody knows whether it started; it counts as lost, too.
+    If the gate has forgotten an attempt that was sent, nobody knows whether it started; it counts as lost, too.
     """
-    if call.attempt == 1:
-        return end_call(call, not_run(call, why), now=now)
-    if report.state is ReadState.GONE:
+    if call.is_open and report.state is ReadState.GONE:
         last = replace(call, worker=None, started_at=None)
+    elif call.attempt == 1:
+        return end_call(call, not_run(call, why), now=now)
     else:
         last = replace(call, attempt=call.attempt - 1)
     return end_call(last, worker_lost(last), now=now)

@@ -156,7 +156,7 @@ class Coordinator:
         except Exception as error:  # the task boundary: the failure may have been in reading these very reports
             if is_passing(error):
                 raise
-            log.exception("reads of turn %s are reported as not run", visit.turn.id)
+            log.exception("reads of turn %s are reported as lost", visit.turn.id)
         self.gate.close(visit.turn.id, visit.turn.fence)
         return reports
 

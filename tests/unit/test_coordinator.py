@@ -698,7 +698,7 @@ def test_gate_that_cannot_be_read_keeps_no_turn_from_its_end(engine: Engine) -> 
     engine.seen_gate.before["settle"] += [raising(RuntimeError("bug")), raising(RuntimeError("bug"))]
     engine.advance()
     assert engine.turn.stop_reason is StopReason.INTERNAL
-    assert engine.contents == ["denied: not_run: the turn failed"]
+    assert engine.contents == ["worker_lost: the process running look was lost once"]
 
 
 def test_bug_while_sending_is_left_to_the_next_look(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:

@@ -185,8 +185,9 @@ def test_stop_of_a_read_that_waits_for_another_attempt_tells_of_the_last(cause: 
     assert (after.attempt, after.started_at, after.worker) == (2, NOW - 9, "w/1")
 
 
-def test_stop_of_a_read_whose_attempt_is_forgotten_tells_of_no_other() -> None:
+@pytest.mark.parametrize(("attempt", "times"), [(1, "once"), (2, "2 times")])
+def test_stop_of_a_read_whose_attempt_is_forgotten_tells_of_no_other(attempt: int, times: str) -> None:
     """The gate was flushed: the body may have been entered in this attempt, and nobody knows when."""
-    after = stopped(pending(a_call(attempt=2, started_at=NOW - 9, worker="w/1")))
-    assert content(after) == "worker_lost: the process running tool0 was lost 2 times"
-    assert (after.attempt, after.started_at, after.worker) == (2, None, None)
+    after = stopped(pending(a_call(attempt=attempt, started_at=NOW - 9, worker="w/1")))
+    assert content(after) == f"worker_lost: the process running tool0 was lost {times}"
+    assert (after.attempt, after.started_at, after.worker) == (attempt, None, None)

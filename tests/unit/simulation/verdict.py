@@ -25,7 +25,7 @@ PAST_DEADLINE_S = 30.0
 """A turn ends at the latest so long after its deadline: its last visit's time, and a look of the reconciler."""
 
 
-def breaches(store: MemoryTurnStore, turn_id: str, laws: Laws, *, gate_was_flushed: bool) -> Iterator[str]:
+def breaches(store: MemoryTurnStore, turn_id: str, laws: Laws) -> Iterator[str]:
     """Everything wrong with the journal of a turn."""
     turn, calls = store.load(turn_id) or (None, ())
     if turn is None or turn.finished_at is None:
@@ -39,7 +39,7 @@ def breaches(store: MemoryTurnStore, turn_id: str, laws: Laws, *, gate_was_flush
     yield from _of_messages(store.history(turn_id), calls)
     yield from gate_breaches(turn, calls)
     for call in calls:
-        yield from _of_outcome(call, laws, gate_was_flushed=gate_was_flushed)
+        yield from _of_outcome(call, laws)
     references = {c.outcome.artifact_id for c in calls if isinstance(c.outcome, ToolArtifactReference)}
     kept = {artifact.id for artifact in store.artifacts.values() if artifact.turn_id == turn_id}
     if references != kept:
@@ -129,7 +129,7 @@ def _block(call: Call) -> dict[str, Any]:
     return {**said, "is_error": True} if outcome is not None and is_error(outcome) else said
 
 
-def _of_outcome(call: Call, laws: Laws, *, gate_was_flushed: bool) -> Iterator[str]:
+def _of_outcome(call: Call, laws: Laws) -> Iterator[str]:
     if call.is_delegated and not isinstance(call.outcome, ToolDenied):  # see families_verdict.py
         if not call.collected:
             yield f"{call.call_id} has no result: {call}"
@@ -137,8 +137,7 @@ def _of_outcome(call: Call, laws: Laws, *, gate_was_flushed: bool) -> Iterator[s
     outcome, bodies = call.outcome, [n for (call_id, _), n in laws.entered_bodies.items() if call_id == call.call_id]
     if outcome is None or call.status is not CallStatus.ENDED or not call.collected:
         yield f"{call.call_id} has no outcome: {call}"
-    is_certain = not (call.is_read and gate_was_flushed)
-    if isinstance(outcome, ToolDenied) and bodies and is_certain:
+    if isinstance(outcome, ToolDenied) and bodies:
         yield f"{call.call_id} is told as denied ({outcome.reason}) but ran"
     if isinstance(outcome, ToolExecutionResult) and f"{call.call_id}#" not in outcome.output:
         yield f"{call.call_id} has the output of another call: {outcome.output}"

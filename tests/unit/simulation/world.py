@@ -222,7 +222,7 @@ class World:
     def _breaches(self, turn_id: str) -> Iterator[str]:
         laws = self.all_laws[turn_id]
         yield from laws.broken
-        yield from breaches(self.store, turn_id, laws, gate_was_flushed=self.flushes > 0)
+        yield from breaches(self.store, turn_id, laws)
         turn, calls = self.store.load(turn_id) or (None, ())
         events = [event for event in self.store.events if event.turn_id == turn_id]
         yield from self.person.breaches(turn_id, events, calls)
