@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from harness_worker.core.collect_reads import GONE_REPORT, ReadReport, never_begun, taken
-from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown
+from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown, worker_lost
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
+from harness_worker.core.reads import ReadState
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message, Turn, in_order
 from harness_worker.core.visits import StopCause
 from harness_worker.wire import EventType, StopReason, TurnStatus, as_mapping
@@ -119,8 +120,17 @@ def _stopped_read(call: Call, cause: StopCause, report: ReadReport, *, now: floa
     if call.status is CallStatus.PLANNED or not report.has_started:
         return never_begun(call, report, STOPPED_BECAUSE[cause], now=now)
     seen = replace(call, worker=report.worker, started_at=report.started_at)
-    cut: ToolOutcome = timed_out(seen) if cause is StopCause.DEADLINE else cancelled_read(seen, now=now)
-    return end_call(seen, cut, now=now)
+    return end_call(seen, _cut_off(seen, cause, report, now=now), now=now)
+
+
+def _cut_off(read: Call, cause: StopCause, report: ReadReport, *, now: float) -> ToolOutcome:
+    """The outcome of a read that had started; one whose process died before the deadline had not all its time (ADR 13).
+
+    After a cancel nobody can say whether the process died by itself or because of it.
+    """
+    if cause is not StopCause.DEADLINE:
+        return cancelled_read(read, now=now)
+    return worker_lost(read) if report.state is ReadState.LOST else timed_out(read)
 
 
 def _result_block(call: Call) -> dict[str, Any]:

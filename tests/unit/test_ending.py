@@ -132,6 +132,20 @@ def test_stop_cuts_a_read_that_runs(cause: StopCause, expected: str) -> None:
     assert (call.worker, call.started_at) == ("w", NOW)
 
 
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        (StopCause.CANCELLED, "cancelled"),
+        (StopCause.DEADLINE, "worker_lost: the process running tool0 was lost once"),
+    ],
+)
+def test_read_whose_process_died_before_the_turns_deadline_did_not_time_out(cause: StopCause, expected: str) -> None:
+    """It had not all its time. After a cancel, its process may have been ended because of that."""
+    call = stopped(pending(a_call()), cause, ReadReport(state=ReadState.LOST, started_at=NOW - 60, worker="w"))
+    assert content(call) == expected
+    assert (call.worker, call.started_at) == ("w", NOW - 60)
+
+
 def test_cut_read_tells_the_time_it_had() -> None:
     """Its tool's, or what was left of its turn's; a cancelled one how long it ran."""
     late = ReadReport(state=ReadState.EXPIRED, started_at=DEADLINE - 2.5, worker="w")
