@@ -79,7 +79,7 @@ class ToolSpec:
 
     @property
     def is_read(self) -> bool:
-        """Whether the tool may share a wave with others."""
+        """Whether the gate decides its calls' outcomes; SQL decides those of all other tools."""
         return self.effect is Effect.READ_ONLY
 
 
