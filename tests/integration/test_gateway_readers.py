@@ -148,6 +148,16 @@ def test_gateway_has_the_kernel_cut_stalled_clients() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == STALLED_MS
 
 
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    """Without that, a client that keeps its connection would get each body up to 40 ms after its head."""
+    with (
+        listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_gateway_may_have_as_many_connections_as_the_system_allows(gateway: Process) -> None:
     """The process raises its limit of open files to what the system allows."""
     few, most = psutil.Process(gateway.pid).rlimit(psutil.RLIMIT_NOFILE)
