@@ -21,7 +21,7 @@ from api_gateway.streams.sse import unbroken
 from api_gateway.use_cases.batch_posting import ask_batch_to_stop, existing_batch, no_such_batch, post_batch
 
 
-def batch_id_of(batch_id: str) -> str:
+async def batch_id_of(batch_id: str) -> str:
     """The batch id in a path; 404 ``not_found`` for one that no database could hold."""
     if not is_id(batch_id):
         raise no_such_batch(batch_id)

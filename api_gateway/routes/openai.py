@@ -85,7 +85,7 @@ async def create_response(
 
 async def _session_of(response_id: str, services: Services) -> str:
     try:
-        return (await existing_turn(turn_id_of(response_id), services)).session_id
+        return (await existing_turn(await turn_id_of(response_id), services)).session_id
     except Problem as missing:
         place = FieldProblem(loc=["body", "previous_response_id"], msg=missing.detail)
         raise Problem(missing.code, missing.detail, errors=[place]) from None
