@@ -162,6 +162,18 @@ def test_doctor_finds_a_postgres_that_takes_no_writes(stack: StackInfo, postgres
     postgres_server.drop_database(url)
 
 
+def test_doctor_finds_a_postgres_that_keeps_transactions_of_processes_that_hang(
+    stack: StackInfo, postgres_server: PostgresServer
+) -> None:
+    """As behind a pooler that drops the settings of its clients; there, prepared statements get mixed up as well."""
+    url = postgres_server.create_database()
+    given = f"{url}?options=-c%20idle_in_transaction_session_timeout%3D0"
+    checks = examined(stack, 1, HARNESS_DATABASE_URL=given)
+    assert states(checks, "database") == ["ok", "wrong"]
+    assert "not of a pooler" in checks["database"][1]["mend"]
+    postgres_server.drop_database(url)
+
+
 def test_doctor_tells_what_mends_a_service_that_answers_with_no(
     stack: StackInfo, postgres_server: PostgresServer
 ) -> None:

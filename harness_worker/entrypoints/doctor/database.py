@@ -19,6 +19,7 @@ from harness_worker.schema import agents, db_now
 from harness_worker.urls import masked
 
 LEAST_POSTGRES: Final = 13
+MEND_POOLER: Final = "give HARNESS_DATABASE_URL the address of Postgres itself, not of a pooler such as PgBouncer"
 _BRIEF: Final = Timeouts(statement_s=6.0, idle_s=3.0, lock_s=3.0, checkout_s=3.0)
 
 
@@ -68,6 +69,7 @@ def check_database(url: str) -> Iterator[Finding]:
         has, wants = current(connection), head()
         if is_postgres:
             yield from _postgres_taking(connection)
+            yield from _postgres_settings(connection)
     if not is_postgres:
         yield from _sqlite_taking(url)
     if has == wants:
@@ -118,6 +120,14 @@ def _sqlite(connection: Connection, url: str) -> Finding:
 def _postgres_taking(connection: Connection) -> Iterator[Finding]:
     if connection.execute(text("SHOW transaction_read_only")).scalar_one() == "on":
         yield wrong("database", "takes no writes: it is a replica, or read-only", "name one that does")
+
+
+def _postgres_settings(connection: Connection) -> Iterator[Finding]:
+    """Find a pooler that drops the settings of its clients: it may also mix up their prepared statements."""
+    limit = str(connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one())
+    if limit == "0":
+        said = "never ends the transaction of a process that hangs (idle_in_transaction_session_timeout is 0)"
+        yield wrong("database", said, MEND_POOLER)
 
 
 def _sqlite_taking(url: str) -> Iterator[Finding]:
