@@ -18,6 +18,8 @@ _REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
 """The path of a Redis URL. Some clients raise on any other, others silently use the first database."""
 
 _USER_FIELDS: Final = frozenset({"username", "password"})
+_CHECKS: Final = "ssl_cert_reqs"
+_TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", _CHECKS)
 
 
 def service_url(url: str, schemes: Sequence[str]) -> str:
@@ -44,8 +46,8 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
     if url.startswith(_REDIS):
         url = _user_first(url)
         _check_options(url)
-    if url.startswith("rediss://") and "ssl_cert_reqs" not in parse_qs(urlsplit(url).query, keep_blank_values=True):
-        return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
+    if url.startswith("rediss://") and _CHECKS not in parse_qs(urlsplit(url).query, keep_blank_values=True):
+        return f"{url}{'&' if '?' in url else '?'}{_CHECKS}=required"
     return url
 
 
@@ -69,11 +71,14 @@ def _check_options(url: str) -> None:
     """
     parts = urlsplit(url)
     given = parse_qs(parts.query, keep_blank_values=True)
-    strange = [name for name in given if parts.scheme != "rediss" or not name.startswith("ssl_")]
+    known = _TLS_OPTIONS if parts.scheme == "rediss" else ()
+    strange = [name for name in given if name not in known]
     if strange:
         raise ValueError(
-            f"redis:// takes no options, and rediss:// only those that begin with ssl_: not {', '.join(strange)}"
+            f"redis:// takes no options, and rediss:// only {', '.join(_TLS_OPTIONS)}: not {', '.join(strange)}"
         )
+    if not set(given.get(_CHECKS, ())) <= {"required", "none"}:
+        raise ValueError(f"{_CHECKS} must be required or none")
 
 
 def service_urls(urls: str, schemes: Sequence[str]) -> str:

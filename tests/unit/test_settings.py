@@ -61,6 +61,7 @@ def test_password_may_stand_in_the_query_of_a_redis(url: str, taken: str) -> Non
         ("redis://h/0?ssl_cert_reqs=none", "ssl_cert_reqs"),
         ("redis://h?socket_timeout=1&password=x", "socket_timeout"),
         ("rediss://h?ssl_cert_reqs=none&timeout=", "timeout"),
+        ("rediss://h?ssl_check_hostname=false", "ssl_check_hostname"),
     ],
 )
 def test_option_that_a_client_of_redis_does_not_know_is_refused(name: str, url: str, option: str) -> None:
@@ -69,6 +70,13 @@ def test_option_that_a_client_of_redis_does_not_know_is_refused(name: str, url: 
         ConfigError, match=rf"^HARNESS_{name.upper()}='.*': redis:// takes no options, .*: not {option}$"
     ):
         load_settings(**{name: url})
+
+
+@pytest.mark.parametrize("name", ["redis_url", "broker_url"])
+def test_checks_of_a_certificate_that_a_client_of_redis_does_not_know_are_refused(name: str) -> None:
+    """Celery takes this value, redis-py fails on it when it connects."""
+    with pytest.raises(ConfigError, match=r"ssl_cert_reqs must be required or none$"):
+        load_settings(**{name: "rediss://h?ssl_cert_reqs=CERT_NONE"})
 
 
 @pytest.mark.parametrize("url", ["unix:///tmp/s", "http://h", "nonsense", "redis:/h", "redis://h:port", "redis://h:0"])
