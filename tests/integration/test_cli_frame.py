@@ -71,6 +71,15 @@ def test_worker_is_not_taken_for_ready_because_an_earlier_one_was(tmp_path: Path
     assert not ready.exists()
 
 
+def test_worker_whose_ready_file_would_have_no_room_does_not_start(tmp_path: Path) -> None:
+    """It would serve, but never be healthy; and what is no file is not removed."""
+    ready = tmp_path / "ready"
+    ready.symlink_to("/dev/full")
+    refused = run_harness("worker", "--role", "tools", "--ready-file", str(ready))
+    assert (refused.returncode, refused.stderr) == (2, f"harness: --ready-file {ready}: No space left on device\n")
+    assert ready.is_symlink()
+
+
 UNSTARTABLE = """
 from importlib import import_module
 command = import_module("harness_worker.entrypoints.cli.gateway")

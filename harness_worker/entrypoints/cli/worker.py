@@ -76,8 +76,11 @@ def _vacate(ready_file: Path) -> None:
         ConfigError: The file cannot be written, so that no health check would ever succeed.
     """
     try:
-        ready_file.touch()
-        ready_file.unlink()
+        try:
+            ready_file.write_text("\n")
+        finally:
+            if ready_file.is_file():  # /dev/null, say, is none
+                ready_file.unlink()
     except OSError as error:
         raise ConfigError(f"--ready-file {ready_file}: {error.strerror}") from None
 
