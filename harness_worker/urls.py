@@ -79,6 +79,8 @@ def _check_options(url: str) -> None:
         )
     if not set(given.get(_CHECKS, ())) <= {"required", "none"}:
         raise ValueError(f"{_CHECKS} must be required or none")
+    if "ssl_keyfile" in given and "ssl_certfile" not in given:
+        raise ValueError("ssl_keyfile needs ssl_certfile")
 
 
 def service_urls(urls: str, schemes: Sequence[str]) -> str:

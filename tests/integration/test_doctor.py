@@ -189,6 +189,9 @@ def test_doctor_tells_what_mends_a_service_that_answers_with_no(
             client.config_set("requirepass", "secret")
             client.close()
             checks = examined(stack, 1, HARNESS_DATABASE_URL=limited, HARNESS_REDIS_URL=redis_url)
+            unnamed = f"{redis_url.replace('redis:', 'rediss:')}?ssl_ca_certs=/nonexistent"
+            without = examined(stack, 1, HARNESS_REDIS_URL=unnamed)
+        assert "files" in without["redis"][0]["mend"], without["redis"]
         assert "connections" in checks["database"][0]["mend"], checks["database"]
         assert "user and the password" in checks["redis"][0]["mend"], checks["redis"]
         checks = examined(stack, 1, HARNESS_DATABASE_URL=nobody)

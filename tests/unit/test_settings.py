@@ -73,10 +73,17 @@ def test_option_that_a_client_of_redis_does_not_know_is_refused(name: str, url: 
 
 
 @pytest.mark.parametrize("name", ["redis_url", "broker_url"])
-def test_checks_of_a_certificate_that_a_client_of_redis_does_not_know_are_refused(name: str) -> None:
-    """Celery takes this value, redis-py fails on it when it connects."""
-    with pytest.raises(ConfigError, match=r"ssl_cert_reqs must be required or none$"):
-        load_settings(**{name: "rediss://h?ssl_cert_reqs=CERT_NONE"})
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("ssl_cert_reqs=CERT_NONE", "ssl_cert_reqs must be required or none"),
+        ("ssl_keyfile=k", "ssl_keyfile needs ssl_certfile"),
+    ],
+)
+def test_option_with_which_a_client_of_redis_fails_is_refused(name: str, option: str, why: str) -> None:
+    """When it connects; Celery alone would take the first."""
+    with pytest.raises(ConfigError, match=f"{why}$"):
+        load_settings(**{name: f"rediss://h?{option}"})
 
 
 @pytest.mark.parametrize("url", ["unix:///tmp/s", "http://h", "nonsense", "redis:/h", "redis://h:port", "redis://h:0"])

@@ -19,6 +19,7 @@ _MEND_REDIS = "start it, or correct HARNESS_REDIS_URL; `harness up` starts one w
 _MEND_DATABASE = "start it, or correct HARNESS_DATABASE_URL; `harness migrate` makes the tables"
 _FEWER = "allow more connections (max_connections, or the limit of the role), or run fewer workers and gateways"
 _REDIS_INSTEAD = {
+    "No such file": "correct the paths of the files that HARNESS_REDIS_URL names",
     "refused the credentials": "correct the user and the password in HARNESS_REDIS_URL",
     "certificate": "name its CA with ?ssl_ca_certs=FILE in HARNESS_REDIS_URL, or correct the server's certificate",
 }
