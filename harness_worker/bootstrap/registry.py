@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Unpack
 
@@ -10,7 +10,7 @@ from harness_worker.bootstrap.extras import installing
 from harness_worker.core.registration import registry
 from harness_worker.core.registration.keywords import declares
 from harness_worker.core.registration.tool_options import ToolKeywords, is_number
-from harness_worker.core.registration.tool_servers import SERVER_NAME, names_of, wanted
+from harness_worker.core.registration.tool_servers import SERVER_NAME, check_choice, names_of, wanted
 from harness_worker.errors import ConfigError
 
 CONNECT_TIMEOUT_S: Final = 20.0
@@ -40,8 +40,8 @@ class Registry(registry.Registry):
         cwd: str | None = None,
         url: str | None = None,
         headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
-        include: Iterable[str] | None = None,
-        exclude: Iterable[str] = (),
+        include: Collection[str] | None = None,
+        exclude: Collection[str] = (),
         tools: Mapping[str, ToolKeywords] | None = None,
         trust_hints: bool = False,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
@@ -71,10 +71,11 @@ class Registry(registry.Registry):
                 sense; the message names the server and says what to change.
         """
         self._check_server(name, connect_timeout_s)
+        own = tools or {}
+        check_choice(name, include=include, exclude=exclude, tools=own, options=options, trust_hints=trust_hints)
         servers = _servers(name)
         place = servers.place_of(name, command=command, env=env, cwd=cwd, url=url, headers=headers)
         server = servers.server_of(place, connect_timeout_s=connect_timeout_s)
-        own = dict(tools or {})
         chosen = wanted(name, server.tools, include=include, exclude=exclude, changed=own)
         names = names_of(name, [tool.name for tool in server.tools])
         for tool in chosen:

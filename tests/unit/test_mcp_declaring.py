@@ -34,6 +34,14 @@ URL = "https://example.org/mcp"
         ({"url": URL, "headers": ["a"]}, "headers must be a dict of texts, or a function"),
         ({"url": URL, "headers": {"a": f"{SECRET}\n"}}, "a request cannot hold the header 'a' as it is given"),
         ({"url": URL, "connect_timeout_s": 0}, "connect_timeout_s must be seconds above 0, not 0"),
+        ({"url": URL, "include": "count"}, "include must be a list of the server's names of tools, not 'count'"),
+        ({"url": URL, "exclude": 5}, "exclude must be a list of the server's names of tools, not 5"),
+        ({"url": URL, "exclude": (name for name in ["a"])}, "exclude must be a list of the server's names of tools"),
+        ({"url": URL, "tools": ["count"]}, "tools must be a dict of dicts"),
+        ({"url": URL, "tools": {"count": True}}, "tools must be a dict of dicts"),
+        ({"url": URL, "tools": {"count": {"description": "x"}}}, "a tool of it has no option 'description'"),
+        ({"url": URL, "schema": {}}, "a tool of it has no option 'schema'; there are: effect, idempotent"),
+        ({"url": URL, "trust_hints": "no"}, "trust_hints must be True or False, not 'no'"),
     ],
 )
 def test_server_that_makes_no_sense_is_refused(said: dict[str, Any], mend: str) -> None:

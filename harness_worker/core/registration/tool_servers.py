@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, cast
 
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tool_options import ToolKeywords
@@ -69,12 +70,49 @@ def names_of(server: str, tools: Sequence[str]) -> dict[str, str]:
     return {tool: chosen(tool) for tool in tools}
 
 
+def check_choice(
+    server: str, *, include: object, exclude: object, tools: object, options: Iterable[str], trust_hints: object
+) -> None:
+    """Check what is said about a server's tools, before the server is asked for them.
+
+    Args:
+        server: The server's name, for error messages.
+        include: The tools to register, by the server's names; ``None``: all.
+        exclude: The tools to leave out.
+        tools: Options of single tools, by the server's names.
+        options: The names of the options for all of them.
+        trust_hints: Whether to trust the server's hints.
+
+    Raises:
+        ConfigError: One of these makes no sense; the message says what is allowed.
+    """
+    for mend in _mistakes(include, exclude, tools, options, trust_hints):
+        raise ConfigError(f"MCP server {server!r}: {mend}")
+
+
+def _mistakes(
+    include: object, exclude: object, tools: object, options: Iterable[str], trust_hints: object
+) -> Iterator[str]:
+    for word, names in (("include", () if include is None else include), ("exclude", exclude)):
+        if isinstance(names, str) or not isinstance(names, Collection):
+            yield f"{word} must be a list of the server's names of tools, not {names!r}"
+    own = list(cast("Mapping[str, object]", tools).values()) if isinstance(tools, Mapping) else [tools]
+    if not all(isinstance(each, Mapping) for each in own):
+        yield 'tools must be a dict of dicts, such as {"count": {"effect": Effect.READ_ONLY}}'
+    known = ToolKeywords.__annotations__
+    for option in chain(options, *cast("list[Mapping[str, object]]", own)):
+        if option not in known:
+            yield f"a tool of it has no option {option!r}; there are: {', '.join(known)}"
+    if not isinstance(trust_hints, bool):
+        yield f"trust_hints must be True or False, not {trust_hints!r}"
+
+
 def wanted(
     server: str,
     listed: Iterable[ListedTool],
     *,
-    include: Iterable[str] | None,
-    exclude: Iterable[str],
+    include: Collection[str] | None,
+    exclude: Collection[str],
     changed: Iterable[str],
 ) -> tuple[ListedTool, ...]:
     """The tools to register, in the server's order.
