@@ -77,8 +77,8 @@ def _check_options(url: str) -> None:
         raise ValueError(
             f"redis:// takes no options, and rediss:// only {', '.join(_TLS_OPTIONS)}: not {', '.join(strange)}"
         )
-    if not set(given.get(_CHECKS, ())) <= {"required", "none"}:
-        raise ValueError(f"{_CHECKS} must be required or none")
+    if not set(given.get(_CHECKS, ())) <= {"required", "optional", "none"}:
+        raise ValueError(f"{_CHECKS} must be required, optional or none")
     if "ssl_keyfile" in given and "ssl_certfile" not in given:
         raise ValueError("ssl_keyfile needs ssl_certfile")
 
