@@ -137,8 +137,9 @@ def test_client_refuses_what_is_no_address(url: str) -> None:
 def test_client_answer_of_another_server_is_told(status: int, body: bytes) -> None:
     """An answer that is not the gateway's says so instead of failing to parse."""
     request = httpx2.Request("GET", "http://gateway/v1/agents")
-    with pytest.raises(RequestRefused, match="is it the gateway"):
-        _client(httpx2.Response(status, content=body, request=request)).agents()
+    for ask in (GatewayClient.agents, GatewayClient.ready):
+        with pytest.raises(RequestRefused, match="is it the gateway"):
+            ask(_client(httpx2.Response(status, content=body, request=request)))
 
 
 def test_client_no_connection_says_how_to_start() -> None:

@@ -201,10 +201,16 @@ class GatewayClient:
         return self._send("GET", "/v1/agents")["data"]
 
     def ready(self) -> bool:
-        """Whether the gateway says it can take turns."""
+        """Whether the gateway says it can take turns.
+
+        Raises:
+            RequestRefused: It says something else: it may be another server.
+        """
         try:
             self._send("GET", "/readyz")
-        except RequestRefused:
+        except RequestRefused as refused:
+            if refused.code != "not_ready":
+                raise
             return False
         return True
 
