@@ -56,7 +56,7 @@ def test_row_says_whose_it_is(args: str | None, kwargs: str | None, shown: tuple
     assert (task.args, task.kwargs) == shown
 
 
-@pytest.mark.parametrize("name", ["orders.done", None])
+@pytest.mark.parametrize("name", ["orders.done", "turn.advanced_report", None])
 def test_row_of_somebody_elses_task_stays_as_it_is(name: str | None) -> None:
     """A producer's own worker on the same broker is seen too; its arguments are no turns."""
     task = readable(Task(name=name, args=f"('{TURN}', 'paid')", kwargs="{}"))

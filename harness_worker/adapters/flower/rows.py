@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from harness_worker.wire import ADVANCE_TASK, JUDGE_TASK, SUBMIT_TASK, TOOL_TASK_PREFIX
 
-_OURS: Final = (ADVANCE_TASK, JUDGE_TASK, SUBMIT_TASK, TOOL_TASK_PREFIX)
+_TURN_TASKS: Final = frozenset({ADVANCE_TASK, JUDGE_TASK, SUBMIT_TASK})
 _TURN: Final = re.compile(r"(?:^\('|^\(turn=|'turn': ')(?P<turn>[A-Za-z0-9_.-]+)(?=['),])")
 _JUDGE: Final = re.compile(r"^\('[^']*', '(?P<judge>[^']*)'\)")
 _CALL: Final = re.compile(r"'call': '(?P<call>[^']*)'.*'attempt': (?P<attempt>\d+)")
@@ -21,7 +21,7 @@ def readable(task: Any) -> Any:  # noqa: ANN401 - Flower has no types
     """
     shown = f"{task.args} {task.kwargs}"
     turn = _TURN.search(shown)
-    if turn is None or not str(task.name).startswith(_OURS):
+    if turn is None or not _is_ours(str(task.name)):
         return task
     task.args, task.kwargs = f"turn {turn['turn']}", ""
     if call := _CALL.search(shown):
@@ -29,3 +29,7 @@ def readable(task: Any) -> Any:  # noqa: ANN401 - Flower has no types
     elif judge := _JUDGE.search(shown):
         task.kwargs = f"judge {judge['judge']}"
     return task
+
+
+def _is_ours(name: str) -> bool:
+    return name in _TURN_TASKS or name.startswith(TOOL_TASK_PREFIX)
