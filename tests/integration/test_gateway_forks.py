@@ -34,7 +34,7 @@ READ: Final[dict[str, Any]] = {
     "output": {},
     "elapsed_ms": 1.0,
 }
-DONE: Final = {"status": "ended", "collected": True, "deadline_at": 1.0, "idempotent": True, "attempt": 2}
+DONE: Final = {"status": "ended", "collected": True, "idempotent": True, "attempt": 2}
 
 
 def use(step: int) -> list[dict[str, Any]]:
@@ -47,12 +47,12 @@ def result(step: int) -> list[dict[str, Any]]:
     return [{"type": "tool_result", "tool_use_id": f"u{step}", "content": "{}"}]
 
 
-def ran(gateway: Gateway, *, effect: str = "READ_ONLY", **body: Any) -> dict[str, Any]:
+def ran(gateway: Gateway, *, effect: str | None = "READ_ONLY", was_sent: bool = True, **body: Any) -> dict[str, Any]:
     """A turn that has ended: two steps with a call each, the second of this effect, and an answer."""
     turn_id: str = gateway.posted(**body)["id"]
-    for step, kind in enumerate(("READ_ONLY", effect)):
+    for step, (kind, deadline_at) in enumerate((("READ_ONLY", 1.0), (effect, 1.0 if was_sent else None))):
         gateway.worker.say(turn_id, "assistant", use(step))
-        gateway.worker.call(turn_id, step, 0, effect=kind, outcome=READ, **DONE)
+        gateway.worker.call(turn_id, step, 0, effect=kind, outcome=READ, **DONE, deadline_at=deadline_at)
         gateway.worker.say(turn_id, "user", result(step))
     gateway.worker.say(turn_id, "assistant", [{"type": "text", "text": "done"}])
     gateway.worker.change(turn_id, step=3, preparation=CONTEXT, wake_at=None)
@@ -220,9 +220,14 @@ def test_fork_is_whole_though_its_origin_was_removed(gateway: Gateway) -> None:
 
 
 def test_what_the_origin_wrote_later_makes_an_equal_call_a_new_one(gateway: Gateway) -> None:
-    """A read from before a write of the origin runs again; after a later read of the origin it need not."""
-    for effect, still_equal in (("LOCAL_WRITE", False), ("READ_ONLY", True)):
-        _, (call,) = known(gateway, forked(gateway, ran(gateway, effect=effect), 1))
+    """A read from before a write or an agent's call of the origin runs again; what was not sent changes nothing."""
+    for effect, was_sent, still_equal in (
+        ("LOCAL_WRITE", True, False),
+        (None, True, False),
+        ("LOCAL_WRITE", False, True),
+        ("READ_ONLY", True, True),
+    ):
+        _, (call,) = known(gateway, forked(gateway, ran(gateway, effect=effect, was_sent=was_sent), 1))
         assert call.idempotent is still_equal
 
 
@@ -309,7 +314,8 @@ def test_call_of_an_agent_is_its_result_alone(gateway: Gateway) -> None:
     """A copied call of an agent has its result; the turn that gave it stays the origin's child."""
     turn_id: str = gateway.posted()["id"]
     gateway.worker.say(turn_id, "assistant", use(0))
-    gateway.worker.call(turn_id, 0, 0, outcome=READ, delegation={"agent": "helper", "budget": {}}, **DONE)
+    asked: dict[str, Any] = {"delegation": {"agent": "helper", "budget": {}}, "deadline_at": 1.0}
+    gateway.worker.call(turn_id, 0, 0, outcome=READ, **asked, **DONE)
     gateway.worker.say(turn_id, "user", result(0))
     origin = gateway.turn(turn_id)
     _, (copied,) = known(gateway, forked(gateway, origin, 1))
