@@ -32,7 +32,7 @@ from harness_worker.turn.running.execution import STALE_START_S
 from harness_worker.turn.running.job import Canvas
 from harness_worker.turn.running.tool_body import ToolBody, Tries
 from harness_worker.wire import TurnStatus
-from tests.unit.builders import DEADLINE, TIMING
+from tests.unit.builders import DEADLINE, NOW, TIMING
 from tests.unit.engine_kit import THRESHOLD_CHARS, TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
 
 SILENT = TransientError("no answer")
@@ -143,7 +143,7 @@ def test_late_read_is_an_event_while_the_turn_lives(reading: Engine, caplog: pyt
 
 
 def test_late_read_after_the_end_changes_nothing(reading: Engine) -> None:
-    """The terminal event stays the last."""
+    """The terminal event stays the last; its process does not wait for the end of the read's time."""
 
     def end() -> None:
         reading.store.cancel(TURN_ID)
@@ -153,6 +153,7 @@ def test_late_read_after_the_end_changes_nothing(reading: Engine) -> None:
     reading.run()
     assert reading.turn.status is TurnStatus.CANCELLED
     assert reading.event_types[-1] == "turn.cancelled"
+    assert reading.clock.now_s == NOW
 
 
 def test_read_whose_gate_does_not_answer_is_not_started(reading: Engine) -> None:

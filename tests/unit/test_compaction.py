@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from harness_worker.core.asides import MOST_RESULT_CHARS, NO_TIME, aside_prompt, shortened
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.gates import MODEL_FLOOR_S
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.prompting.sent import blocks_of, since_summary
 from harness_worker.core.records import Carried, Message, TurnPreparation
@@ -391,6 +392,24 @@ def test_visit_lasts_until_the_last_summary_that_it_asks_for() -> None:
     engine.advance()
     assert engine.turn.fence == visits + 1
     assert [event["text"] for event in told(engine)] == ["what was"]
+
+
+def test_summary_of_less_has_the_time_that_is_left() -> None:
+    """What the refusal took is gone, and the step that follows keeps its part."""
+    engine = an_engine(*BRIEF, asides=())
+    while engine.turn.step < 2:
+        engine.advance()
+        engine.run(f"{engine.turn.step - 1}.0")
+
+    def refused_late() -> ModelReply:
+        engine.clock.wait(25.0)
+        raise REFUSED
+
+    engine.says(REFUSED, asides=(refused_late, SHORT))
+    engine.advance()
+    *_, refused, less = engine.model.requests
+    assert kinds(engine) == ["step", "step", "step", "compaction", "compaction"]
+    assert (refused.timeout_s, less.timeout_s) == (MODEL_TIMEOUT_S, TIMEOUT_S - MODEL_FLOOR_S - 25.0)
 
 
 def test_visit_that_lost_its_turn_asks_for_no_summary() -> None:

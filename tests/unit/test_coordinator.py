@@ -778,3 +778,17 @@ def test_unknown_effects_run_alone() -> None:
     engine.run()
     engine.advance()
     assert engine.sent.chains[1:] == [["0.1"]]
+
+
+def test_read_of_which_nothing_is_known_does_not_run_before_the_end_is_committed(engine: Engine) -> None:
+    """The gate that could not be read is closed first."""
+    engine.dispatched("look")
+
+    def bug() -> None:
+        engine.seen_store.before["transact"].append(engine.run)
+        raise RuntimeError("bug")
+
+    engine.seen_gate.before["settle"] += [raising(RuntimeError("bug")), bug]
+    engine.advance()
+    assert engine.contents == ["worker_lost: the process running look was lost once"]
+    assert engine.ran == []

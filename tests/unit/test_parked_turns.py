@@ -11,8 +11,8 @@ from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks, PreToolUse, Rewrite
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
-from tests.unit.builders import TIMING
-from tests.unit.engine_kit import TIMEOUT_S, Engine, answers, keys_by_n
+from tests.unit.builders import TIMING, a_turn
+from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, answers, keys_by_n
 
 TOOLS = {
     "look": Effect.READ_ONLY,
@@ -50,6 +50,15 @@ def test_parked_turn_goes_on_when_approved(engine: Engine) -> None:
     assert engine.sent.chains == [["0.0"]]
     finish(engine)
     assert (engine.turn.status, engine.ran) == (TurnStatus.COMPLETED, ["ask_write"])
+
+
+def test_turn_that_parks_below_another_has_it_looked_at(engine: Engine) -> None:
+    """So that the parent tells at once whom it waits for."""
+    engine.store.insert_turn(a_turn(id="parent", session_id="other"))
+    engine.store.turns[TURN_ID] = replace(engine.turn, parent_id="parent", parent_call_id="0.0")
+    engine.dispatched("ask_write")
+    assert engine.turn.status is TurnStatus.REQUIRES_ACTION
+    assert engine.sent.advanced == [("parent", engine.turn.priority)]
 
 
 def test_parked_read_goes_on_with_its_wave(engine: Engine) -> None:
