@@ -148,7 +148,7 @@ def test_write_that_misses_its_lock_again_is_in_doubt() -> None:
 
 @pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
 def test_call_whose_turn_ends_while_it_waits_does_not_start(engine: Engine, tool: str) -> None:
-    """A waiting call looks at each try whether its turn still runs, and gives up if it does not."""
+    """A waiting call looks at each try whether its turn still runs; if not, it gives up, and has no late result."""
     engine.dispatched(tool)
 
     def cancel() -> None:
@@ -160,6 +160,7 @@ def test_call_whose_turn_ends_while_it_waits_does_not_start(engine: Engine, tool
     assert (engine.ran, engine.turn.status) == ([], TurnStatus.CANCELLED)
     expected = "cancelled" if tool == "lock_look" else "denied: not_run: the turn was cancelled"
     assert engine.contents == [expected]
+    assert (engine.clock.now_s < NOW + 1.0, engine.late) == (True, [])
 
 
 def nothing() -> None:
