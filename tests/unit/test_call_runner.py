@@ -288,6 +288,32 @@ def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pyt
     assert "result of write (call 0.0, turn turn) is lost" in caplog.text
 
 
+@pytest.fixture
+def lost() -> Engine:
+    """A write that may be repeated, whose process has died after its body."""
+    engine = Engine(safe_write=Effect.LOCAL_WRITE)
+    engine.dispatched("safe_write")
+    engine.bodies["safe_write"] = lambda: engine.seen_store.before["transact"].append(raising(SystemExit("dead")))
+    with pytest.raises(SystemExit):
+        engine.run()
+    engine.bodies.clear()
+    engine.store.lose_call(engine.alive())
+    return engine
+
+
+def test_message_that_comes_again_after_a_loss_is_the_next_attempt(lost: Engine) -> None:
+    """Its result counts, although the message names the attempt before."""
+    assert lost.run() is Canvas.CONTINUES
+    assert (lost.calls[0].attempt, lost.contents, lost.late) == (2, ["safe_write done"], [])
+
+
+def test_next_attempt_whose_start_may_not_be_stored_is_handed_back(lost: Engine) -> None:
+    """Else nobody could start it before its lease is over."""
+    lost.seen_store.after["transact"].append(raising(SILENT))
+    assert lost.run() is Canvas.STAYS
+    assert (lost.ran, lost.calls[0].attempt, lost.calls[0].status) == (["safe_write"], 2, CallStatus.PENDING)
+
+
 def test_write_past_its_time_is_in_doubt(writing: Engine) -> None:
     """It is never a timeout, since its effect may have happened; later calls do not run, and a coordinator is woken."""
     writing.bodies["write"] = lambda: writing.clock.wait(20.0)

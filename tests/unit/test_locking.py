@@ -215,6 +215,14 @@ def test_read_whose_process_stood_still_after_its_wait_does_not_start(engine: En
     assert engine.ran == []
 
 
+def test_write_whose_process_stood_still_after_its_wait_is_handed_back(engine: Engine) -> None:
+    """What the journal and the gate said is stale by then."""
+    engine.dispatched("lock_write")
+    engine.seen_gate.after["admits_write"].append(lambda: engine.clock.wait(STALE_START_S + 0.1))
+    assert engine.run() is Canvas.STAYS
+    assert (engine.ran, engine.calls[0].status) == ([], CallStatus.PENDING)
+
+
 def test_silent_locks_are_asked_again(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """A Redis that does not answer for a moment only delays the call; a lock that cannot be released expires."""
     engine.dispatched("lock_write")
