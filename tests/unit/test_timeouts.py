@@ -84,6 +84,16 @@ def test_no_more_calls_are_started_while_too_many_are_overdue(caplog: pytest.Log
             return False
 
     wait_until(starts_again, "an overdue call to return")
+    free.clear()
+
+    def is_refused_again() -> bool:
+        with pytest.raises((TimeoutError, TransientError)) as raised:
+            calls.within(0.01, hang, name="judge slow")
+        return raised.type is TransientError
+
+    wait_until(is_refused_again, "too many overdue calls")
+    free.set()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"], "it is told anew"
 
 
 def test_calls_in_their_time_are_not_overdue() -> None:
