@@ -24,8 +24,10 @@ from harness_worker.core.tracing.journal import Journal
 from harness_worker.core.tracing.spans import trace_of
 from harness_worker.core.tracing.trace import call_span_id, trace_id_of
 from harness_worker.ports import ignore
+from harness_worker.turn.sending import Sending
 from harness_worker.wire import QUEUE_LOOK_S, StopReason, TurnStatus, child_turn_id
-from tests.unit.builders import DEADLINE, NOW, TIMING, a_call, a_held_turn, a_turn, a_visit, a_write, said
+from tests.unit.builders import DEADLINE, NOW, TIMING, a_call, a_held_turn, a_turn, a_visit, a_write, running, said
+from tests.unit.engine_kit import Engine
 
 HELPER = Delegation(agent="helper", budget=BudgetLimits(timeout_s=600.0, max_tokens=None, max_dollars=9.0))
 KEPT_S = 15.0
@@ -261,6 +263,17 @@ def test_turn_that_ends_before_its_children_does_not_know_what_they_did(cause: s
     assert decision.turn is not None
     assert decision.turn.delegated == Usage(output_tokens=7)
     assert types(decision).count("subagent.finished") == 1
+
+
+def test_children_of_a_turn_that_ends_are_looked_at() -> None:
+    """So that they stop at once, and not when somebody looks in."""
+    engine = Engine()
+    visit = a_visit(a_held_turn())
+    sending = Sending(
+        store=engine.store, gate=engine.gate, dispatcher=engine.sent, finalizer=engine.finalizer, visit=visit
+    )
+    sending.finish(Finished(left=(asked(0), running(a_write(1)))))
+    assert engine.sent.advanced == [(child_turn_id(visit.turn.id, "0.0"), visit.turn.priority)]
 
 
 # --- time
