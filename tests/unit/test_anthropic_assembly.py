@@ -67,6 +67,15 @@ def test_event_of_another_shape_is_a_broken_stream(events: list[dict[str, Any]])
         assembly.reply()
 
 
+def test_stop_reason_stands_though_a_later_delta_tells_none() -> None:
+    """A delta of the message tells what has changed: another may tell the tokens alone."""
+    assembly = Assembly("claude-sonnet-5-5", ignore)
+    for event in (START, ends("max_tokens"), {**ends(None), "usage": {"output_tokens": 7}}, {"type": "message_stop"}):
+        assembly.take(event)
+    reply = assembly.reply()
+    assert (reply.stop_reason, reply.usage.output_tokens) == ("max_tokens", 7)
+
+
 def test_reply_whose_start_was_lost_is_asked_again() -> None:
     """The start tells the tokens of the input; without it the reply would count as free."""
     assembly = Assembly("claude-sonnet-5-5", ignore)
