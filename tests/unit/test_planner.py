@@ -59,6 +59,15 @@ def test_reads_of_one_thing_wait_for_each_other(agent: AgentSpec) -> None:
     assert [call.wave for call in calls] == [0, 0, 1]
 
 
+def test_equal_calls_of_an_idempotent_read_wait_for_each_other() -> None:
+    """Whatever they touch: so that the later one finds what the earlier one came to."""
+    registry = Registry()
+    registry.tool(effect=Effect.READ_ONLY, idempotent=True, resource_keys=lambda _: ())(get)
+    agent = registry.agent("agent", model="m", tools=["get"])
+    calls = planned(agent, *[("get", {"order_id": order}) for order in ("W1", "W2", "W1")])
+    assert [call.wave for call in calls] == [0, 0, 1]
+
+
 @pytest.mark.parametrize(("parallel", "waves"), [(None, [0, 0]), (True, [0, 0]), (False, [0, 1])])
 def test_turn_may_ask_for_one_call_at_a_time(agent: AgentSpec, parallel: bool | None, waves: list[int]) -> None:
     """``parallel=False`` makes every call sequential."""
@@ -136,6 +145,15 @@ def test_wrong_arguments_are_named(agent: AgentSpec) -> None:
     assert [call.wave for call in calls] == [0, 0, 1]
     assert calls[1].outcome is not None
     assert "order_id" in content_of(calls[1].outcome)
+
+
+def test_denied_read_is_not_asked_what_it_touches(caplog: pytest.LogCaptureFixture) -> None:
+    """Its arguments do not fit, so its rule would fail, and part the wave."""
+    registry = Registry()
+    registry.tool(effect=Effect.READ_ONLY, resource_keys=lambda given: [given["order_id"]])(get)
+    agent = registry.agent("agent", model="m", tools=["get"])
+    calls = planned(agent, ("get", {"order_id": "W1"}), ("get", {"id": 1}), ("get", {"order_id": "W2"}))
+    assert ([call.wave for call in calls], caplog.text) == ([0, 0, 0], "")
 
 
 def test_agent_without_tools_says_so() -> None:
