@@ -267,6 +267,16 @@ def test_hooks_are_asked_again_after_a_redelivery() -> None:
     assert engine.sent.chains == [["0.0"]]
 
 
+def test_first_denial_wins() -> None:
+    """Later hooks are not asked, so none can let the call run after all."""
+    later = Recorder(answers={"write": Rewrite({})})
+    engine = Engine(Recorder(answers={"write": Deny("no")}), later)
+    engine.says(asks("write"), answers("done"))
+    engine.advance()
+    assert (engine.contents, engine.sent.chains) == (["denied: pre_hook: no"], [])
+    assert "PreToolUse 0.0" not in later.seen
+
+
 def test_agent_gone_from_a_worker_is_left_to_others() -> None:
     """A worker that does not serve the agent cannot ask its hooks."""
     recorder = Recorder()
@@ -324,6 +334,25 @@ def test_rewritten_arguments_are_validated() -> None:
     said, _ = answered("A", "B", tool="cancel", A=Rewrite({"order_id": "C"}), B=Rewrite({"id": 1}))
     assert said[0] == {"order_id": "C"}
     assert "order_id: required, but missing" in said[1]
+
+
+def test_hook_changes_no_call_by_changing_what_it_was_told() -> None:
+    """Only an answer is validated, and counts."""
+
+    class Meddling(Hooks):
+        def on_pre_tool_use(self, event: PreToolUse) -> None:
+            event.arguments["orders"].append("B")
+
+    def find(orders: list[str]) -> str:
+        """Find orders."""
+        return ", ".join(orders)
+
+    registry = Registry()
+    registry.tool(effect=Effect.READ_ONLY)(find)
+    agent = registry.agent("a", model="m", tools=["find"], hooks=[Meddling()])
+    calls = plan_calls([{"id": "u", "name": "find", "input": {"orders": ["A"]}}], a_turn(), agent)
+    pre_hooks = PreHooks(caller=HookCaller(ignore), turn=a_turn(), agent=agent, threshold_chars=THRESHOLD_CHARS)
+    assert [call.arguments for call in pre_hooks.answered(calls)] == [{"orders": ["A"]}]
 
 
 def test_hook_may_mend_what_the_model_got_wrong() -> None:
