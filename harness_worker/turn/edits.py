@@ -48,11 +48,10 @@ def _is_edited(call: Call) -> bool:
 
 
 def _apart(wave: Sequence[Call], agent: AgentSpec | None) -> Iterator[str]:
-    ordered = sorted(wave, key=lambda call: call.position)
     if agent is None:
-        return (call.call_id for call in ordered)
-    parts = plan_waves([want_of(call, agent) for call in ordered], parallel=True)
-    return (call.call_id for call, part in zip(ordered, parts, strict=True) if part > 0)
+        return (call.call_id for call in wave)
+    parts = plan_waves([want_of(call, agent) for call in wave], parallel=True)
+    return (call.call_id for call, part in zip(wave, parts, strict=True) if part > 0)
 
 
 def _check(call: Call, agent: AgentSpec) -> Edit:
