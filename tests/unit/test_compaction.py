@@ -20,8 +20,9 @@ from harness_worker.core.records import Carried, Message, TurnPreparation
 from harness_worker.core.registration.hooks import Hooks, TurnStart
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import MODEL_SLACK_S
-from harness_worker.errors import ModelError, PromptTooLong, Stopped
+from harness_worker.errors import ModelError, PromptTooLong, Stopped, TransientError
 from harness_worker.ports import HeldTurn, ModelReply, ModelRequest
+from harness_worker.turn.retrying import MODEL_TRIES
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, TIMING, a_turn
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, Told, answers, asks
@@ -454,6 +455,20 @@ def test_all_is_asked_about_if_the_newest_step_goes_on_from_a_pause() -> None:
     summing = engine.model.requests[2]
     assert roles(summing) == ["user", "assistant", "assistant", "user"]
     assert [block["type"] for block in summing.messages[-1].content] == ["tool_result", "text"]
+
+
+def test_summary_whose_last_try_fails_after_its_time_says_that_its_time_was_over() -> None:
+    """Whatever the model's error was."""
+    silent = TransientError("no answer")
+    engine = an_engine(*LONG, answers("done"), asides=())
+
+    def slow() -> ModelReply:
+        engine.clock.wait(TIMEOUT_S - MODEL_FLOOR_S - 7.0)  # the pauses between the tries last that long and more
+        raise silent
+
+    engine.says(asides=(*[silent] * (MODEL_TRIES - 1), slow))
+    engine.work()
+    assert [event["text"] for event in told(engine)] == [NO_TIME]
 
 
 def test_summary_without_time_is_not_asked_for() -> None:
