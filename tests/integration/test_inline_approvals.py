@@ -64,6 +64,16 @@ def _reason(action: RequiredAction) -> str:
     return f"not {action['tool']} {action['call_id']}"
 
 
+async def _later(_action: RequiredAction) -> bool:
+    return True
+
+
+def _promise(action: RequiredAction) -> Any:  # noqa: ANN401 - as a caller without types may have it
+    promise = _later(action)
+    promise.close()
+    return promise
+
+
 def _unstorable(_action: RequiredAction) -> str:
     return "\x00 \ud800"
 
@@ -82,6 +92,7 @@ def _broken(_action: RequiredAction) -> bool:
         (_only_a, ["a: 1", "denied: approval: not approved"]),
         (_seven, ["a: 7", "b: 7"]),
         (_reason, ["denied: approval: not refund 0.0", "denied: approval: not refund 0.1"]),
+        (_promise, ["denied: approval: not approved"] * 2),
         (_unstorable, ["denied: approval: \ufffd \ufffd"] * 2),
         (_broken, ["denied: approval: approving failed: ValueError"] * 2),
         (_no_json, ["denied: approval: approving failed: UnserialisableResult"] * 2),
@@ -89,7 +100,7 @@ def _broken(_action: RequiredAction) -> bool:
     ],
 )
 def test_run_turn_asks_its_caller(harness: AgentHarness, approve: Approver, read: list[str]) -> None:
-    """``True`` or other arguments run the call; ``False``, a text or an error denies it."""
+    """``True`` or other arguments run the call; anything else denies it, such as what an async function returns."""
     assert contents(harness.run_turn(None, "Refund both.", approve=approve)) == read
 
 

@@ -17,7 +17,7 @@ from harness_worker.core.sealing import SEALS, Seal
 from harness_worker.errors import ModelError, ToolError, TransientError
 from harness_worker.ports import ModelReply, ignore
 from harness_worker.turn.finalizer import Finalizer
-from harness_worker.wire import Strategy, TurnStatus
+from harness_worker.wire import MEMORY, Strategy, TurnStatus
 from tests.unit.engine_kit import TURN_ID, Engine, answers, raising
 
 JUDGES = ("brief", "kind")
@@ -193,3 +193,21 @@ def test_turn_without_hooks_is_not_read_again() -> None:
     engine.advance()
     assert engine.turn.status is TurnStatus.COMPLETED
     assert engine.failures == {}
+
+
+def test_agent_that_only_remembers_is_judged_at_once() -> None:
+    """What is to be remembered is looked for as soon as the turn has ended, with or without hooks and judges."""
+    engine = Engine()
+    agents = {name: replace(agent, memory="told") for name, agent in engine.coordinator.agents.items()}
+    finalizer = Finalizer(
+        agents=agents,
+        store=engine.coordinator.store,
+        hooks=engine.hooks,
+        dispatcher=engine.coordinator.dispatcher,
+        on_failure=engine.failed,
+        trace=ignore,
+    )
+    object.__setattr__(engine.coordinator, "finalizer", finalizer)
+    engine.says(answers("ok"))
+    engine.advance()
+    assert engine.sent.judged == [(TURN_ID, MEMORY)]
