@@ -187,3 +187,17 @@ def test_webhook_secret_reaches_the_gateway_alone(tmp_path: Path, monkeypatch: p
     plan = StackPlan(settings=load_settings(home=tmp_path, app="a:b"), port=0, coordinators=1, tools=1)
     found = {spec.role: spec.environment.get("HARNESS_WEBHOOK_SECRET") for spec in service_specs(plan, "redis://h", 3)}
     assert found == {"gateway": given or home.kept_webhook_secret(), "coordinator": None, "tools": None}
+
+
+@pytest.mark.parametrize("name", ["HARNESS_DEV_KEYLESS", "HARNESS_WEBHOOK_PRIVATE"])
+def test_gateway_is_open_to_its_machine_unless_the_environment_says_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """`harness up` only fills in what is not said."""
+    plan = StackPlan(settings=load_settings(home=tmp_path, app="a:b"), port=0, coordinators=0, tools=0)
+    plan.home.prepare()
+    for given, served in ((None, "1"), ("0", "0")):
+        if given is not None:
+            monkeypatch.setenv(name, given)
+        (gateway,) = service_specs(plan, "redis://h", 3)
+        assert gateway.environment[name] == served

@@ -48,3 +48,14 @@ def test_wait_ends_when_somebody_asks() -> None:
     assert stop.wait(60.0)
     assert stop.wait(60.0)
     assert not stop.interrupted
+
+
+def test_second_interrupt_stops_at_once() -> None:
+    """The first lets what is running end; SIGTERM never hurries."""
+    stop = StopSignal()
+    stop.request(signal.SIGINT)
+    assert (stop.interrupted, stop.at_once) == (True, False)
+    stop.request(signal.SIGTERM)
+    assert not stop.at_once
+    stop.request(signal.SIGINT)
+    assert stop.at_once
