@@ -201,3 +201,24 @@ def test_gateway_is_open_to_its_machine_unless_the_environment_says_no(
             monkeypatch.setenv(name, given)
         (gateway,) = service_specs(plan, "redis://h", 3)
         assert gateway.environment[name] == served
+
+
+def test_log_of_a_child_is_kept_within_bounds() -> None:
+    """Only its newest lines, and of a line without an end a piece at a time, so that no child fills the memory."""
+    kept: list[str] = []
+    said = io.BytesIO(b"word\n" * 60 + b"x" * 100_000)
+    LogWriter(io.StringIO(), coloured=False).pump("tools", said, kept).join(60.0)
+    assert (len(kept), max(map(len, kept))) == (50, 65_536)
+
+
+def test_own_message_is_the_last_one() -> None:
+    """An earlier one was only a warning of what came later."""
+    assert own_message("harness: first\nother\nharness: second\nmore") == "second\nmore"
+
+
+def test_children_end_before_the_stack_loses_its_patience(tmp_path: Path) -> None:
+    """Their own time to stop is shorter than the stack's, which kills what is left."""
+    settings = load_settings(home=tmp_path, app="a:b", grace_s=10.0)
+    plan = StackPlan(settings=settings, port=0, coordinators=1, tools=1)
+    plan.home.prepare()
+    assert {spec.environment["HARNESS_GRACE_S"] for spec in service_specs(plan, "redis://h", 3)} == {"7.0"}
