@@ -39,7 +39,6 @@ class Speech:
     def __init__(self, *, hears_hints: bool) -> None:
         self._hears_hints = hears_hints
         self._step = -1
-        self._missed = -1
         self._attempt = 0
         self._counts = False
         self._said = ""
@@ -77,11 +76,9 @@ class Speech:
     def _begin(self, step: int) -> None:
         if step > self._step:
             self._step, self._attempt, self._said = step, 0, ""
-        self._counts = self._hears_hints and not self._said and step > self._missed
+        self._counts = self._hears_hints and not self._said
 
     def _hint(self, step: int, attempt: int, start: int, text: str) -> Delta | None:
-        if step > self._step:
-            self._missed = step
         if step != self._step or not self._counts:
             return None
         if start != len(self._said) or (self._said and attempt != self._attempt):

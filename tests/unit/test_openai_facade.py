@@ -519,6 +519,14 @@ def test_step_that_is_asked_anew_goes_on_where_it_was(again: tuple[str, dict[str
     assert heard(Speech(hears_hints=True), *told, whole("Bye")) == ["Hel", "Bye"]
 
 
+@pytest.mark.parametrize(
+    "anew", [[hint("p", attempt=2, start=3)], [("turn.redelivered", {"step": 0}), hint("p", start=3)]], ids=str
+)
+def test_hint_of_another_reply_does_not_go_on_with_what_was_said(anew: list[tuple[str, dict[str, Any]]]) -> None:
+    """Although it begins just where the first reply was when it failed, and the hints before it were lost."""
+    assert heard(Speech(hears_hints=True), started(), hint("Hel"), *anew) == ["Hel"]
+
+
 def test_hints_that_overtake_their_steps_beginning_do_not_count() -> None:
     """The events before those hints were lost, and come from the journal."""
     told = (hint("Hel"), started(), hint("lo", start=3), whole("Hello"))
