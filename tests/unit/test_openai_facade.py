@@ -647,6 +647,12 @@ def test_message_has_one_id_wherever_it_is_told(
     assert events[-1]["response"]["output"] == [told["fc_t1_0.0"], told["fco_t1_0.0"], told[messages[-1]]]
 
 
+def test_answer_of_a_fork_is_named_by_its_step_when_read_later() -> None:
+    """As a stream named it: a fork's steps are counted from its origin's first."""
+    forked = turn(forked_from={"turn_id": "t0", "step": 3}, usage={**USAGE, "steps": 2})
+    assert [item.id for item in response_of(forked).output] == ["msg_t1_4"]
+
+
 def test_end_says_which_step_said_it() -> None:
     """What a step said continues that step's message; what no step said belongs to the turn."""
     for text, members, step in (
