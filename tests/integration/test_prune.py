@@ -156,6 +156,17 @@ def test_batch_goes_with_the_last_of_its_turns(world: World) -> None:
         assert set(connection.execute(select(batches.c.id)).scalars()) == {"left", "young"}
 
 
+def test_batch_of_another_tenant_stays(world: World) -> None:
+    """If one tenant is asked for, only its own batches go."""
+    for tenant in ("a", "b"):
+        row: dict[str, Any] = {"id": tenant, "tenant": tenant, "total": 1, "metadata": {}}
+        with world.engine.begin() as connection:
+            connection.execute(insert(batches).values(**row, created_at=world.now() - 40 * DAY_S))
+    pruned(world, tenant="a")
+    with world.engine.connect() as connection:
+        assert connection.execute(select(batches.c.id)).scalars().all() == ["b"]
+
+
 def test_sessions_of_children_go_once_what_asked_for_them_is_old(world: World) -> None:
     """Each turn above must be old, since it may wait or be read; other turns of its session do not matter."""
     parent = world.queued(session_id="talk")
