@@ -226,6 +226,15 @@ def test_visit_that_has_not_even_the_means_to_let_go_is_followed_by_another(engi
     assert engine.turn.status is TurnStatus.COMPLETED
 
 
+def test_gate_is_closed_before_the_turn_ends(engine: Engine) -> None:
+    """A coordinator that dies right after the last commit leaves no open gate behind."""
+    found: list[TurnStatus] = []
+    engine.says(answers("ok"))
+    engine.seen_gate.before["close"].append(lambda: found.append(engine.turn.status))
+    engine.advance()
+    assert (found, engine.turn.status) == ([TurnStatus.RUNNING], TurnStatus.COMPLETED)
+
+
 def stopped(engine: Engine) -> None:
     """A turn that was cancelled, so that the next visit ends it."""
     engine.store.turns[TURN_ID] = replace(engine.turn, cancel_requested=True)
