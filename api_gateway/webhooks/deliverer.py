@@ -101,6 +101,7 @@ class Deliverer:
                 await self._round()
             except Exception as error:  # noqa: BLE001 - never raises: memory may be too short even for ``_try``
                 self._tell(error)
+                await asyncio.sleep(0)  # so that others, who may free some, can go on
 
     async def _round(self) -> None:
         self._wake.clear()
