@@ -187,7 +187,7 @@ os.kill(pool._pool[0].pid, signal.SIGKILL)
 os._exit(0)
 """
 
-LEAVES = """
+ONE_PROCESS = """
 import os
 from kombu.asynchronous import Hub
 from harness_worker.adapters.celery.pool_processes import ToolPool, leave_after_job, make_group_leader
@@ -197,28 +197,27 @@ pool = ToolPool.Pool(processes=1, initializer=make_group_leader, threads=False)
 pool.register_with_event_loop(hub)
 loop = hub.create_loop()
 first = pool._pool[0].pid
-jobs = [pool.apply_async(work) for work in (os.getpid, leave_after_job, os.getpid, os.getpid)]
-while not all(job.ready() for job in jobs):
-    pool.maintain_pool()
-    next(loop)
+
+def work(*jobs):
+    while not all(job.ready() for job in jobs):
+        pool.maintain_pool()
+        next(loop)
+    return jobs
+"""
+
+LEAVES = (
+    ONE_PROCESS
+    + """
+jobs = work(*map(pool.apply_async, (os.getpid, leave_after_job, os.getpid, os.getpid)))
 print([job.get() in (None, first) for job in jobs], len({job.get() for job in jobs}), len(pool._pool), flush=True)
 os._exit(0)
 """
+)
 
-FAILS = """
-import os
-from kombu.asynchronous import Hub
-from harness_worker.adapters.celery.pool_processes import ToolPool, make_group_leader
-
-hub = Hub()
-pool = ToolPool.Pool(processes=1, initializer=make_group_leader, threads=False)
-pool.register_with_event_loop(hub)
-loop = hub.create_loop()
-first = pool._pool[0].pid
-jobs = [pool.apply_async(os.getpid), pool.apply_async(int, ("x",)), pool.apply_async(os.getpid)]
-while not all(job.ready() for job in jobs):
-    pool.maintain_pool()
-    next(loop)
+FAILS = (
+    ONE_PROCESS
+    + """
+jobs = work(pool.apply_async(os.getpid), pool.apply_async(int, ("x",)), pool.apply_async(os.getpid))
 try:
     jobs[1].get()
 except ValueError as error:
@@ -226,6 +225,7 @@ except ValueError as error:
 print([job.get() == first for job in (jobs[0], jobs[2])], len(pool._pool), flush=True)
 os._exit(0)
 """
+)
 
 NO_LEADER = """
 import os

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -59,6 +60,28 @@ def supervisor(output: io.StringIO, stop: StopSignal, grace_s: float) -> Supervi
     return Supervisor(stop, LogWriter(output, coloured=False), grace_s=grace_s, on_change=lambda: None)
 
 
+@contextmanager
+def watched_while(act: Callable[[Child], None], home: Home, output: io.StringIO) -> Generator[Child]:
+    """A child of a supervisor that has watched it while something was done to it, and was then told to stop."""
+    stop = StopSignal()
+
+    def act_and_stop() -> None:
+        try:
+            act(polite)
+        finally:
+            stop.request(signal.SIGTERM)
+
+    with supervisor(output, stop, grace_s=5.0) as group:
+        polite = child(home, output, _POLITE)
+        group.start(polite)
+        wait_until(lambda: said_up(output), "the child's first words")
+        helper = threading.Thread(target=act_and_stop)
+        helper.start()
+        group.watch()
+        helper.join()
+        yield polite
+
+
 def said_up(output: io.StringIO, times: int = 1) -> bool:
     """Whether the children's first output was logged."""
     return output.getvalue().count("| up") >= times
@@ -101,48 +124,28 @@ def test_what_a_child_started_ends_with_it(home: Home, output: io.StringIO) -> N
 
 def test_child_that_cannot_be_started_again_is_tried_once_more(home: Home, output: io.StringIO) -> None:
     """If the system refuses something for a moment, such as disk space, the other children keep running."""
-    stop = StopSignal()
 
-    def take_its_place_away() -> None:
-        try:
-            shutil.rmtree(home.run)
-            os.kill(polite.pid, signal.SIGKILL)
-            wait_until(lambda: "tools cannot be started (No such file" in output.getvalue(), "the refusal to be told")
-            home.prepare()
-            wait_until(home.pid_file("tools").exists, "the child to be written down")
-        finally:
-            stop.request(signal.SIGTERM)
+    def take_its_place_away(polite: Child) -> None:
+        shutil.rmtree(home.run)
+        os.kill(polite.pid, signal.SIGKILL)
+        wait_until(lambda: "tools cannot be started (No such file" in output.getvalue(), "the refusal to be told")
+        home.prepare()
+        wait_until(home.pid_file("tools").exists, "the child to be written down")
 
-    with supervisor(output, stop, grace_s=5.0) as group:
-        polite = child(home, output, _POLITE)
-        group.start(polite)
-        wait_until(lambda: said_up(output), "the child's first words")
-        helper = threading.Thread(target=take_its_place_away)
-        helper.start()
-        group.watch()
-        helper.join()
+    with watched_while(take_its_place_away, home, output) as polite:
         assert psutil.pid_exists(polite.pid)
 
 
 def test_child_that_is_ended_by_a_signal_without_a_name_is_started_again(home: Home, output: io.StringIO) -> None:
     """The others keep running, whatever ends one of them."""
-    stop, unnamed = StopSignal(), signal.SIGRTMIN + 1
+    unnamed = signal.SIGRTMIN + 1
 
-    def end() -> None:
-        try:
-            os.kill(polite.pid, unnamed)
-            wait_until(lambda: said_up(output, 2), "the child to be started again")
-        finally:
-            stop.request(signal.SIGTERM)
+    def end(polite: Child) -> None:
+        os.kill(polite.pid, unnamed)
+        wait_until(lambda: said_up(output, 2), "the child to be started again")
 
-    with supervisor(output, stop, grace_s=5.0) as group:
-        polite = child(home, output, _POLITE)
-        group.start(polite)
-        wait_until(lambda: said_up(output), "the child's first words")
-        helper = threading.Thread(target=end)
-        helper.start()
-        group.watch()
-        helper.join()
+    with watched_while(end, home, output):
+        pass
     assert f"tools was ended by signal {unnamed}; starting it again" in output.getvalue()
 
 

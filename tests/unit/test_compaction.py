@@ -50,6 +50,13 @@ def an_engine(*replies: Told, asides: tuple[Told, ...] = (SHORT,), **options: An
     return engine
 
 
+def take_two_steps(engine: Engine) -> None:
+    """Work the turn up to its third step, each of which calls one tool before it."""
+    while engine.turn.step < 2:
+        engine.advance()
+        engine.run(f"{engine.turn.step - 1}.0")
+
+
 def worked(*replies: Told, **options: Any) -> Engine:  # noqa: ANN401 - any of an engine's
     """The turn, worked until its end."""
     engine = an_engine(*replies, **options)
@@ -369,9 +376,7 @@ def test_summary_that_is_refused_twice_is_a_stub() -> None:
 def test_visit_lasts_until_the_last_summary_that_it_asks_for() -> None:
     """No other visit takes the turn, although two late refusals and a slow summary come in one visit."""
     engine = an_engine(*BRIEF, asides=())
-    while engine.turn.step < 2:
-        engine.advance()
-        engine.run(f"{engine.turn.step - 1}.0")
+    take_two_steps(engine)
     engine.coordinator = replace(engine.coordinator, timing=replace(TIMING, visit_s=MODEL_TIMEOUT_S + MODEL_SLACK_S))
     engine.store.turns[TURN_ID] = replace(engine.turn, deadline_at=NOW + 3 * MODEL_TIMEOUT_S)
 
@@ -398,9 +403,7 @@ def test_visit_lasts_until_the_last_summary_that_it_asks_for() -> None:
 def test_summary_of_less_has_the_time_that_is_left() -> None:
     """What the refusal took is gone, and the step that follows keeps its part."""
     engine = an_engine(*BRIEF, asides=())
-    while engine.turn.step < 2:
-        engine.advance()
-        engine.run(f"{engine.turn.step - 1}.0")
+    take_two_steps(engine)
 
     def refused_late() -> ModelReply:
         engine.clock.wait(25.0)
@@ -416,9 +419,7 @@ def test_summary_of_less_has_the_time_that_is_left() -> None:
 def test_visit_that_lost_its_turn_asks_for_no_summary() -> None:
     """The summary would be paid for and then dropped."""
     engine = an_engine(*BRIEF, asides=())
-    while engine.turn.step < 2:
-        engine.advance()
-        engine.run(f"{engine.turn.step - 1}.0")
+    take_two_steps(engine)
 
     def overtaken() -> ModelReply:
         engine.store.turns[TURN_ID] = replace(engine.turn, owner="another", fence=engine.turn.fence + 1)
@@ -474,9 +475,7 @@ def test_summary_whose_last_try_fails_after_its_time_says_that_its_time_was_over
 def test_summary_without_time_is_not_asked_for() -> None:
     """The time that is left belongs to the step."""
     engine = an_engine(*LONG, answers("done"))
-    while engine.turn.step < 2:
-        engine.advance()
-        engine.run(f"{engine.turn.step - 1}.0")
+    take_two_steps(engine)
     engine.clock.now_s += TIMEOUT_S - 15
     engine.work()
     assert [event["text"] for event in told(engine)] == [NO_TIME]

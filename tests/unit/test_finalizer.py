@@ -52,10 +52,12 @@ def broken(_decision: Decision[Any], _turn: Turn, _agent: AgentSpec | None) -> D
     raise ValueError("no")
 
 
-def sealed_by(engine: Engine, *seals: tuple[str, Seal]) -> Finalizer:
-    """Have the engine end turns with these steps in the commit, and two judges score them."""
+def sealed_by(engine: Engine, *seals: tuple[str, Seal], **options: Any) -> Finalizer:  # noqa: ANN401 - any of an agent's
+    """Have the engine end turns with these steps in the commit, and two judges score them, or with other options."""
     finalizer = Finalizer(
-        agents={name: replace(agent, judges=JUDGES) for name, agent in engine.coordinator.agents.items()},
+        agents={
+            name: replace(agent, **{"judges": JUDGES, **options}) for name, agent in engine.coordinator.agents.items()
+        },
         store=engine.coordinator.store,
         hooks=engine.hooks,
         dispatcher=engine.coordinator.dispatcher,
@@ -198,16 +200,7 @@ def test_turn_without_hooks_is_not_read_again() -> None:
 def test_agent_that_only_remembers_is_judged_at_once() -> None:
     """What is to be remembered is looked for as soon as the turn has ended, with or without hooks and judges."""
     engine = Engine()
-    agents = {name: replace(agent, memory="told") for name, agent in engine.coordinator.agents.items()}
-    finalizer = Finalizer(
-        agents=agents,
-        store=engine.coordinator.store,
-        hooks=engine.hooks,
-        dispatcher=engine.coordinator.dispatcher,
-        on_failure=engine.failed,
-        trace=ignore,
-    )
-    object.__setattr__(engine.coordinator, "finalizer", finalizer)
+    sealed_by(engine, judges=(), memory="told")
     engine.says(answers("ok"))
     engine.advance()
     assert engine.sent.judged == [(TURN_ID, MEMORY)]
