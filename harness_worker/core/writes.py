@@ -104,7 +104,7 @@ def hand_in(
     call = find(snapshot.calls, call_id)
     if call is None:
         return late(snapshot, call_id=call_id, attempt=attempt).with_result(HandedIn(go=Go.IGNORE))
-    ending = outcome or _cut_short(call, snapshot.turn)
+    ending = _cut_short(call, snapshot.turn) if outcome is None else outcome
     ended = _end(snapshot, call, attempt=attempt, runner=runner, outcome=ending)
     return ended.with_result(HandedIn(go=ended.result, outcome=ending))
 
