@@ -37,13 +37,15 @@ class Started:
         go: What to do.
         turn: The turn.
         call: The call as it is now; its ``attempt`` is the one to run.
-        remaining_s: How long it may run, in seconds.
+        remaining_s: How long it may run, in seconds: until its tool's time or its turn's is over.
+        turn_s: How long its turn's time still is, in seconds.
     """
 
     go: Go
     turn: Turn
     call: Call | None = None
     remaining_s: float = 0.0
+    turn_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,5 +208,5 @@ def _run(snapshot: Snapshot, call: Call, *, runner: str, timing: Timing, waits: 
         started_at=call.started_at if waits else now,
         finished_at=None,
     )
-    started = Started(go=Go.RUN, turn=turn, call=running, remaining_s=deadline_at - now)
+    started = Started(go=Go.RUN, turn=turn, call=running, remaining_s=deadline_at - now, turn_s=turn.deadline_at - now)
     return decide(snapshot, started, calls=(running,))

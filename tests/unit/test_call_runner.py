@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -321,6 +322,27 @@ def test_write_past_its_time_is_in_doubt(writing: Engine) -> None:
     assert outcome(writing).startswith("outcome_unknown: write started and did not end in time")
     assert writing.contents[1].startswith("denied: not_run: ")
     assert writing.sent.advances == 1
+
+
+@pytest.mark.parametrize(("late_s", "may_run_s"), [(0.7, 10.0), (1.9, 10.0 - (1.9 - TIMING.hard_s / 2))])
+def test_slow_start_takes_no_time_from_a_write(writing: Engine, late_s: float, may_run_s: float) -> None:
+    """Its ``timeout_s`` counts from its start, as far as the hard limit, which counts from the message, allows it."""
+    for call_id, runs_s in (("0.0", may_run_s - 0.01), ("0.1", may_run_s + 0.01)):
+        writing.seen_gate.after["admits_write"].append(lambda: writing.clock.wait(late_s))
+        writing.bodies["write"] = partial(writing.clock.wait, runs_s)
+        writing.run(call_id)
+    in_time, too_late = writing.contents
+    assert in_time == "null"
+    assert too_late.startswith("outcome_unknown: write started and did not end in time")
+
+
+def test_slow_start_never_takes_a_write_beyond_its_turn(writing: Engine) -> None:
+    """The turn's deadline is not moved by it."""
+    writing.clock.now_s = DEADLINE - 9
+    writing.seen_gate.after["admits_write"].append(lambda: writing.clock.wait(0.7))
+    writing.bodies["write"] = lambda: writing.clock.wait(8.31)
+    assert writing.run() is Canvas.STAYS
+    assert outcome(writing).startswith("outcome_unknown: write started and did not end in time")
 
 
 def test_write_whose_time_ends_before_its_body_is_denied(writing: Engine) -> None:

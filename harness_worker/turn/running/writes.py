@@ -62,10 +62,20 @@ class WriteRunner:
         try:
             if not waits:
                 self._check_start(job, asked)
+                until = self._until(started, asked)
             outcome = self.execution.outcome(spec, ticket, job, until=until, enter=partial(self._enter, job))
         except Withdrawn:
             return Canvas.STAYS
         return self._hand_in(job, started, ticket, None if outcome is None else _certain(call, outcome))
+
+    def _until(self, started: Started, asked: float) -> float:
+        """Until when a body that starts now may run.
+
+        A journal that was slow takes none of its time, as far as the hard limit, which counts from its message's
+        arrival, leaves it time to end by itself.
+        """
+        late_s = min(self.clock.monotonic() - asked, self.timing.hard_s / 2)
+        return asked + min(started.remaining_s + late_s, started.turn_s)
 
     def _enter(self, job: Job) -> float:
         """Record, after a wait, that the body starts; return until when it may run, which may be in the past."""
