@@ -65,9 +65,11 @@ def rabbitmq_service() -> Generator[RabbitMQ]:
         program = ["env", f"--chdir={directory}", "-i", *(f"{name}={value}" for name, value in server.env.items())]
         command = guarded([*program, str(_PROGRAMS / "rabbitmq-server")])
         log = directory / "rabbitmq.log"
-        with running_server(command, log=log, is_ready=lambda: _accepts(_url(port, "")), stop=signal.SIGTERM):
-            yield server
-        subprocess.run(["epmd", "-kill"], env=dict(server.env), capture_output=True, check=False)
+        try:
+            with running_server(command, log=log, is_ready=lambda: _accepts(_url(port, "")), stop=signal.SIGTERM):
+                yield server
+        finally:
+            subprocess.run(["epmd", "-kill"], env=dict(server.env), capture_output=True, check=False)
 
 
 def _environment(directory: Path, port: int) -> dict[str, str]:
