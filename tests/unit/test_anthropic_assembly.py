@@ -133,6 +133,16 @@ def test_hours_in_the_cache_cost_more_than_minutes() -> None:
     assert put_together(start=start).usage.dollars == pytest.approx(0.004 + 0.005)
 
 
+@pytest.mark.parametrize("later", [{}, {"server_tool_use": None}, {"server_tool_use": {"web_search_requests": 2}}])
+def test_searches_of_the_provider_cost_what_it_asks_for_them(later: dict[str, Any]) -> None:
+    """A proxy may add the provider's web search: its price is per search, 0.01 dollars, beside the tokens."""
+    usage = {"input_tokens": 1_000, "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 7}}
+    assembly = Assembly("claude-sonnet-5-5", ignore)
+    for event in [{**START, "message": {**START["message"], "usage": usage}}, {**END[0], "usage": later}, END[1]]:
+        assembly.take(event)
+    assert assembly.reply().usage.dollars == pytest.approx(0.002 + 2 * 0.01)
+
+
 @pytest.mark.parametrize("field", ["thinking", "signature"])
 @pytest.mark.parametrize("odd", ["\x00", "\ud83d"])
 def test_thought_that_no_database_holds_is_left_out(field: str, odd: str) -> None:

@@ -26,7 +26,7 @@ _COUNTS: Final = (
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
-_MOST_TOKENS: Final = 10**9
+_MOST: Final = 10**9
 UNKNOWN_KINDS_TOLD: Final = 100
 MOST_KIND_CHARS: Final = 100
 _CUT_SHORT: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
@@ -65,7 +65,7 @@ class Assembly:
         self._said: list[str] = []
         self._half = ""
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
-        self._hour_tokens = 0
+        self._hour_tokens = self._searches = 0
         self._stop_reason: str | None = None
         self._has_start = False
         self.is_whole = False
@@ -137,7 +137,8 @@ class Assembly:
             cache_read_tokens=self._counts["cache_read_input_tokens"],
             cache_write_tokens=self._counts["cache_creation_input_tokens"],
         )
-        dollars = dollars_of((self._model, self._asked), usage, hour_tokens=self._hour_tokens)
+        models = (self._model, self._asked)
+        dollars = dollars_of(models, usage, hour_tokens=self._hour_tokens, searches=self._searches)
         return usage.plus(Usage(dollars=dollars))
 
     def _take(self, event: Event) -> None:
@@ -200,6 +201,8 @@ class Assembly:
         if written and usage.get("cache_creation_input_tokens") is None:
             self._counts["cache_creation_input_tokens"] = sum(_number(each or 0) for each in written.values())
         self._hour_tokens = _number(written.get("ephemeral_1h_input_tokens") or self._hour_tokens)
+        served: Event = usage.get("server_tool_use") or {}
+        self._searches = _number(served.get("web_search_requests") or self._searches)
 
     def _say(self, piece: str) -> None:
         text = self._half + piece
@@ -243,7 +246,7 @@ def _finite(text: str) -> float:
 
 
 def _number(count: Any) -> int:  # noqa: ANN401 - whatever the stream holds
-    """A count of tokens."""
-    if not 0 <= count <= _MOST_TOKENS or count != int(count):
-        raise ValueError(f"{count} is no number of tokens")
+    """A count of tokens or searches."""
+    if not 0 <= count <= _MOST or count != int(count):
+        raise ValueError(f"{count} is no number of tokens or searches")
     return int(count)

@@ -18,13 +18,14 @@ PROVIDER: Final = "anthropic"
 UNKNOWN_MODELS_TOLD: Final = 1_000
 
 
-def dollars_of(models: Sequence[str], usage: Usage, *, hour_tokens: int = 0) -> float:
+def dollars_of(models: Sequence[str], usage: Usage, *, hour_tokens: int = 0, searches: int = 0) -> float:
     """The cost of one call in US dollars. Prices may depend on a call's size, so never price the sum of several.
 
     Args:
         models: The names of its model; the first one with a price is used.
         usage: Its tokens.
         hour_tokens: How many of the tokens written to the cache stay there for an hour, which costs more.
+        searches: How many times the provider searched the web for it, which a proxy may have allowed.
 
     Returns:
         Zero for a model without a known price, which is logged once for each model.
@@ -35,6 +36,7 @@ def dollars_of(models: Sequence[str], usage: Usage, *, hour_tokens: int = 0) -> 
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
         cache_write_1h_tokens=min(hour_tokens, usage.cache_write_tokens),
+        web_searches=searches,
     )
     for model in models:
         with suppress(LookupError):
