@@ -102,6 +102,17 @@ def test_turn_goes_on_after_a_pause(stub: MessagesStub, harness: AgentHarness) -
     assert messages_of(stub, 1)[-1] == {"role": "assistant", "content": [{"type": "text", "text": "Let me search."}]}
 
 
+def test_pause_is_sent_back_without_whitespace_at_its_end(stub: MessagesStub, harness: AgentHarness) -> None:
+    """Providers refuse it at the very end of a request; the next request begins with that one all the same."""
+    stub.answer(said("Let me search. \n", stop_reason="pause_turn"), said("Found it.\n"), said("Bye."))
+    harness.run_turn("s", "Search.")
+    harness.run_turn("s", "Thanks.")
+    second, third = messages_of(stub, 1), messages_of(stub, 2)
+    assert second[-1] == {"role": "assistant", "content": [{"type": "text", "text": "Let me search."}]}
+    assert third[: len(second)] == second
+    assert third[len(second)] == {"role": "assistant", "content": [{"type": "text", "text": "Found it.\n"}]}
+
+
 @pytest.mark.parametrize("reason", ["end_turn", "max_tokens"])
 def test_session_goes_on_after_a_reply_that_was_only_thought(
     stub: MessagesStub, harness: AgentHarness, reason: str

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Final
 
 from harness_worker.adapters.anthropic.call_ids import acceptable
@@ -34,11 +36,11 @@ checked here against the whole schema."""
 
 
 def body_of(request: ModelRequest) -> dict[str, Any]:
-    """The body without ``stream``. The history is sent as it is stored, except for the ids of calls."""
+    """The body without ``stream``. The history is sent as it is stored, except for ids and for pauses' ends."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": (request.max_tokens or MAX_OUTPUT_TOKENS) + MAX_THOUGHT_TOKENS,
-        "messages": _messages(tuple(acceptable(request.messages))),
+        "messages": _messages(tuple(_trimmed(tuple(acceptable(request.messages))))),
         "cache_control": dict(CACHE_CONTROL),
     }
     if request.system.strip():  # the provider refuses a blank one
@@ -49,6 +51,20 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
         body["thinking"] = {"type": "adaptive"}
         body["output_config"] = {"effort": request.think}
     return body
+
+
+def _trimmed(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages, without whitespace at the end of those that the model continues: no request may end in it."""
+    for message, following in zip_longest(messages, messages[1:]):
+        is_continued = message.role == "assistant" and (following is None or following.role == "assistant")
+        yield _without_space_behind(message) if is_continued else message
+
+
+def _without_space_behind(message: Message) -> Message:
+    *before, last = blocks_of(message)
+    if last.get("type") != "text":
+        return message
+    return replace(message, content=[*before, {**last, "text": last["text"].rstrip()}])
 
 
 def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
