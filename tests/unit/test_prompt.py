@@ -239,6 +239,45 @@ def test_prompt_keeps_what_the_tools_of_a_declined_turn_did() -> None:
     ]
 
 
+SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+OPEN: dict[str, Any] = {**SEARCH, "id": "s2"}
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ([[*texts("So."), OPEN]], [texts("So.")]),
+        ([[OPEN]], [texts("told")]),
+        ([[THOUGHT, OPEN]], [texts("told")]),
+        ([[OPEN], texts("So.")], [texts(WORDLESS), texts("So.")]),
+        ([[SEARCH], [FOUND, *texts("So.")]], [[SEARCH], [FOUND, *texts("So.")]]),
+        ([[SEARCH, FOUND, OPEN]], [[SEARCH, FOUND]]),
+    ],
+    ids=["behind text", "alone", "behind a thought", "before a pause", "found after a pause", "one of two"],
+)
+def test_search_of_the_provider_that_found_nothing_in_its_turn_is_not_sent_later(
+    said: list[Any], read: list[Any]
+) -> None:
+    """The provider refuses its own call without a result wherever more follows it, so the session would end there."""
+    past = a_past(says("user", "find"), *(says("assistant", each) for each in said))
+    assert sent(past)[1:-1] == [("assistant", each) for each in read]
+
+
+def test_search_of_the_provider_is_sent_back_while_its_turn_pauses() -> None:
+    """The provider then continues with the call's result."""
+    paused = says("assistant", [OPEN])
+    assert prepare(a_turn(), an_agent(), past=(), own=(says("user", "find"), paused)).messages[-1] == paused
+
+
+def test_search_whose_result_was_declined_is_not_sent_later() -> None:
+    """The result is part of the reply that is left out."""
+    refused = declined(
+        says("assistant", [OPEN, USE]), says("user", [RESULT]), says("assistant", [{**FOUND, "tool_use_id": "s2"}])
+    )
+    assert sent(refused)[1:3] == [("assistant", [USE]), ("user", [RESULT])]
+
+
 def test_summary_stands_though_it_was_made_in_a_turn_that_was_declined() -> None:
     """What it replaces may be too long to send; the newest step's results stay behind it."""
     before = a_past(says("user", "first"), says("assistant", texts("one")))

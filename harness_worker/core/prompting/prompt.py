@@ -2,8 +2,8 @@
 
 Tools and system text come first, then the session's earlier turns as they were sent, then this turn: its context, the
 user's words, and what was said and done since. What was sent once is never rewritten, so the provider's cache stays
-valid, until a summary replaces the history. Only two things are left out: thinking from under other tools or another
-system text, and what a model declined.
+valid, until a summary replaces the history. Only three things are left out: thinking from under other tools or another
+system text, what a model declined, and the provider's own calls that got no result before their turn ended.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from harness_worker.core.prompting.sent import (
     since_summary,
     tagged,
     text_block,
+    without_open_searches,
 )
 from harness_worker.core.prompting.tool_selection import named_in, offered
 from harness_worker.core.records import Carried, Message, Turn, TurnPreparation
@@ -287,7 +288,8 @@ def _as_read(past: PastTurn) -> TurnMessages:
     """
     if past.stop_reason is StopReason.REFUSAL:
         return past.preparation, _without_declined(past.messages)
-    spoken = past.messages[:-1] if past.messages and is_wordless(past.messages[-1]) else past.messages
+    said = without_open_searches(past.messages)
+    spoken = said[:-1] if said and is_wordless(said[-1]) else said
     if past.status is TurnStatus.FAILED and not any(message.role == "assistant" for message in spoken):
         return past.preparation, ()
     sent = as_sent(spoken, past.preparation or _UNPREPARED)
@@ -309,7 +311,7 @@ def _without_declined(messages: Sequence[Message]) -> tuple[Message, ...]:
     if results == 0:
         return ()
     words = replace(messages[0], content=[text_block(DECLINED_WORDS)])
-    done = map(ending_in_words, messages[1 : results + 1])
+    done = map(ending_in_words, without_open_searches(messages[1 : results + 1]))
     closing = Message(role="assistant", content=[text_block(DECLINED)])
     return bound_from((words, *done, closing), len(messages))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, TypeAlias, cast
@@ -66,7 +66,22 @@ def ending_in_words(message: Message) -> Message:
         return message
     blocks = blocks_of(message)
     said = _without_last_thoughts([block for block in blocks if not _is_blank(block)])
-    return message if said == blocks else replace(message, content=said or [text_block(WORDLESS)])
+    return message if said and said == blocks else replace(message, content=said or [text_block(WORDLESS)])
+
+
+def without_open_searches(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """A turn's messages without calls of the provider's own tools that got no result.
+
+    It refuses them once other messages follow. They stay open if the turn ends in a pause, or a reply is cut short.
+    """
+    ended = {block.get("tool_use_id") for message in messages for block in blocks_of(message)}
+    return tuple(_without_open_searches(message, ended) for message in messages)
+
+
+def _without_open_searches(message: Message, ended: Set[object]) -> Message:
+    blocks = blocks_of(message)
+    kept = [block for block in blocks if block.get("type") != "server_tool_use" or block.get("id") in ended]
+    return message if kept == blocks else replace(message, content=kept)
 
 
 def noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Message, ...]:
