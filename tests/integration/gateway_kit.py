@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import secrets
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx2
@@ -32,6 +35,7 @@ from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.schema import agents, give_clock, messages, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import EVENT_STREAM, LATER, turn_queue
+from tests.stacks import HARNESS
 from tests.unit.builders import CAPS
 
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -229,6 +233,30 @@ def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **
     finally:
         broker.close()
         engine.dispose()
+
+
+@contextmanager
+def gateway_process(
+    port: int, database_url: str, redis_url: str, log: Path, *, grace_s: int = 60, **settings: str
+) -> Generator[subprocess.Popen[bytes]]:
+    """A gateway as operators start it; ``settings`` are further variables."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")},
+        "HARNESS_DATABASE_URL": database_url,
+        "HARNESS_REDIS_URL": redis_url,
+        "HARNESS_DEV_KEYLESS": "1",
+        "HARNESS_LOG_LEVEL": "DEBUG",
+        "HARNESS_GRACE_S": str(grace_s),
+        **settings,
+    }
+    command = [*HARNESS, "gateway", "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,8 +17,9 @@ from api_gateway.requests.ranges import Span, Unsatisfiable, span_of
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.schema import artifacts, db_now
+from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import artifact_key
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, gateway_process, is_healthy, own_db, problem_of
 from tests.s3 import S3
 
 DATA = "0123456789ä" * 200_000
@@ -134,14 +136,20 @@ def test_artifact_of_a_store_that_does_not_answer_is_worth_another_try(
         assert "does not answer" in problem_of(got(gateway), 503, "not_ready")["detail"]
 
 
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """A file of the artifact that hangs whoever opens it to read, until somebody opens it to write."""
+    made = tmp_path / artifact_key("turn", ID)
+    made.parent.mkdir(parents=True)
+    os.mkfifo(made)
+    return made
+
+
 def test_artifact_store_that_hangs_holds_up_nothing_else(
-    sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, valkey_url: str, pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each reader gets an answer in time; long request bodies, which also need threads, are read meanwhile."""
     monkeypatch.setattr(gateway_artifacts, "READ_TIMEOUT_S", 1.0)
-    pipe = tmp_path / artifact_key("turn", ID)
-    pipe.parent.mkdir(parents=True)
-    os.mkfifo(pipe)  # whoever opens it to read waits for one who writes
     settings = {"artifact_url": f"file://{tmp_path}"}
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), **settings) as gateway, ThreadPoolExecutor(40) as clients:
         keep(gateway, ID)
@@ -149,6 +157,21 @@ def test_artifact_store_that_hangs_holds_up_nothing_else(
         gateway.posted(input="x" * 200_000)
         assert all("does not answer" in problem_of(each.result(), 503, "not_ready")["detail"] for each in readers)
         os.close(os.open(pipe, os.O_RDWR))  # lets those go that still wait
+
+
+@pytest.mark.usefixtures("pipe")
+def test_artifact_store_that_hangs_does_not_keep_the_process(sqlite_url: str, valkey_url: str, tmp_path: Path) -> None:
+    """SIGTERM ends the gateway although a thread of it still waits for the store."""
+    port, place = free_port(), {"HARNESS_ARTIFACT_URL": f"file://{tmp_path}"}
+    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+        keep(gateway, ID)
+    with gateway_process(port, sqlite_url, NOWHERE, tmp_path / "log", grace_s=2, **place) as process:
+        url = f"http://{LOOPBACK}:{port}"
+        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.get(f"{url}/v1/artifacts/{ID}", timeout=3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +37,7 @@ from tests.integration.gateway_kit import (
     NOWHERE,
     Gateway,
     gateway_on,
+    gateway_process,
     is_healthy,
     own_db,
     problem_of,
@@ -47,7 +46,6 @@ from tests.integration.gateway_kit import (
     statuses,
 )
 from tests.relay import Relay
-from tests.stacks import HARNESS
 
 
 def test_ready_gateway_says_so(gateway: Gateway) -> None:
@@ -629,29 +627,6 @@ def test_shutdown_tells_those_whose_time_is_over_to_come_again(
         assert json.loads(body)["code"] == "not_ready"
         assert process.wait(30) == 0
     assert "Traceback" not in (tmp_path / "log").read_text()
-
-
-@contextmanager
-def gateway_process(
-    port: int, database_url: str, redis_url: str, log: Path, *, grace_s: int = 60
-) -> Generator[subprocess.Popen[bytes]]:
-    """A gateway as operators start it."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")},
-        "HARNESS_DATABASE_URL": database_url,
-        "HARNESS_REDIS_URL": redis_url,
-        "HARNESS_DEV_KEYLESS": "1",
-        "HARNESS_LOG_LEVEL": "DEBUG",
-        "HARNESS_GRACE_S": str(grace_s),
-    }
-    command = [*HARNESS, "gateway", "--port", str(port)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
 
 
 def _first_turn(url: str) -> str:

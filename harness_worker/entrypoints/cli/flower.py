@@ -15,6 +15,7 @@ from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.flower.server import serve_flower
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.addresses import Addresses
+from harness_worker.entrypoints.exiting import exit_at_once
 from harness_worker.entrypoints.flower_access import VARIABLE, given_access
 from harness_worker.entrypoints.serving.listening import listen
 from harness_worker.errors import ConfigError
@@ -57,7 +58,7 @@ def flower(
             ready_file.write_text(f"{os.getpid()}\n")
 
     serve_flower(app, listener, credentials=access.credentials, on_ready=ready)
-    _leave()
+    exit_at_once()  # a thread of Flower's may wait for an absent broker
 
 
 def _application(settings: Settings) -> Any:  # noqa: ANN401 - Celery's classes are generic without need
@@ -71,10 +72,3 @@ def _application(settings: Settings) -> Any:  # noqa: ANN401 - Celery's classes 
     app = make_app(settings, redis_url=redis_url, broker_url=addresses.broker_url)
     app.conf.broker_transport = None  # Flower looks into queues of a broker only if it knows it by its URL
     return app
-
-
-def _leave() -> None:
-    """Exit at once, so that a thread of Flower's that waits for an absent broker does not keep the process alive."""
-    logging.shutdown()
-    sys.stderr.flush()
-    os._exit(0)

@@ -11,6 +11,7 @@ import typer
 import uvicorn
 
 from harness_worker.config import load_settings
+from harness_worker.entrypoints.exiting import exit_at_once
 from harness_worker.entrypoints.loading import loading
 from harness_worker.entrypoints.serving.listening import allow_all_descriptors, cut_stalled, listen
 from harness_worker.entrypoints.serving.request_heads import TimedHeads
@@ -64,6 +65,7 @@ def gateway(
     allow_all_descriptors()
     _end_well_on(signal.SIGTERM, signal.SIGINT)
     uvicorn.Server(config).run(sockets=[listener])
+    exit_at_once()  # a thread may wait for an artifact store that hangs
 
 
 class GatewayConfig(uvicorn.Config):

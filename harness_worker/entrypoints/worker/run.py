@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from harness_worker.bootstrap.fleet import Fleet, make_fleet
 from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.config import Settings
 from harness_worker.core.registration.registry import Registry
+from harness_worker.entrypoints.exiting import exit_at_once
 from harness_worker.entrypoints.garbage import keep_what_is_loaded
 from harness_worker.entrypoints.worker.coordinator import serve_turns
 from harness_worker.entrypoints.worker.name import WorkerName
@@ -158,15 +158,8 @@ def _serve(
     for service in services:
         if isinstance(service, Tracing):
             service.finish(LAST_TRACES_S)
-    _exit(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
-
-
-def _exit(code: int) -> NoReturn:
-    """Exit at once: a thread that waits for a model must not keep the process alive; its turn goes on elsewhere."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    # A thread may wait for a model; its turn goes on elsewhere.
+    exit_at_once(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
 
 
 def _ticks(
