@@ -32,6 +32,9 @@ from tests.stacks import none_runs
 
 _POLITE = "import signal; print('up', flush=True); signal.pause()"
 _STUBBORN = f"import signal; [signal.signal(s, signal.SIG_IGN) for s in (15, 3, 2)]; {_POLITE}\nwhile 1: signal.pause()"
+MORE_THAN_THERE_IS = 1 << 47
+"""A size, in bytes, of a thread's stack that no process has room for, so that the system refuses the thread."""
+
 _PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {_STUBBORN!r}]); {_POLITE}"
 
 
@@ -133,6 +136,22 @@ def test_child_that_cannot_be_started_again_is_tried_once_more(home: Home, outpu
         wait_until(home.pid_file("tools").exists, "the child to be written down")
 
     with watched_while(take_its_place_away, home, output) as polite:
+        assert psutil.pid_exists(polite.pid)
+
+
+def test_child_whose_log_gets_no_thread_is_started_once_more(home: Home, output: io.StringIO) -> None:
+    """As if the system refused the process itself: its limit of threads may be met between the two."""
+
+    def refuse_threads(polite: Child) -> None:
+        usual = threading.stack_size(MORE_THAN_THERE_IS)
+        try:
+            os.kill(polite.pid, signal.SIGKILL)
+            wait_until(lambda: "tools cannot be started (can't start new thread" in output.getvalue(), "the refusal")
+        finally:
+            threading.stack_size(usual)
+        wait_until(lambda: said_up(output, 2), "the child to be started again")
+
+    with watched_while(refuse_threads, home, output) as polite:
         assert psutil.pid_exists(polite.pid)
 
 

@@ -81,7 +81,7 @@ class Child:
         """Start a process in a session of its own, so that Ctrl-C reaches only the supervisor, which drains in order.
 
         Raises:
-            OSError: The system cannot start a process, or nothing can be written to the home.
+            OSError: The system cannot start a process or a thread, or nothing can be written to the home.
         """
         self._home.ready_file(self.role).unlink(missing_ok=True)
         process = subprocess.Popen(  # noqa: S603 - our own commands

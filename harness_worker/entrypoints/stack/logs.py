@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Mapping
 from typing import IO, Final, TextIO
@@ -57,9 +58,16 @@ class LogWriter:
             role: The child's role.
             source: The child's output.
             keep: Receives the latest lines, for an error message.
+
+        Raises:
+            OSError: The system cannot start a thread; ``source`` is closed.
         """
         thread = threading.Thread(target=self._copy, args=(role, source, keep), name=f"log-{role}", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as refused:
+            source.close()
+            raise OSError(errno.EAGAIN, str(refused)) from refused
         return thread
 
     def _copy(self, role: str, source: IO[bytes], keep: list[str]) -> None:
