@@ -170,7 +170,7 @@ class Deliverer:
 
     async def _attempt(self, claim: Claim, event: WebhookEvent) -> None:
         body = webhook_body(event.kind, event.at, event.turn)
-        headers = self._signer.headers(event.tenant, message_id(claim.turn_id, claim.seq), event.now, body)
+        headers = self._signer.headers(claim.lane.tenant, message_id(claim.turn_id, claim.seq), event.now, body)
         answer = await self._sender.post(claim.url, headers, body)
         verdict = verdict_of(answer, claim.failures, claim.turn_id)
         if await self._outbox.record(claim, event, answer, verdict):

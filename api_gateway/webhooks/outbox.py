@@ -88,14 +88,12 @@ class WebhookEvent:
     """An event to deliver.
 
     Args:
-        tenant: The turn's tenant.
         kind: The event's type.
         at: When it happened, RFC 3339 UTC.
         turn: The turn as it is now.
         now: The database's clock, in seconds since the epoch.
     """
 
-    tenant: str
     kind: str
     at: str
     turn: TurnSummary
@@ -144,9 +142,7 @@ class Outbox:
     async def event(self, claim: Claim) -> WebhookEvent | None:
         """The event to deliver; ``None`` if the turn was removed."""
         query = (
-            select(
-                *TURN_COLUMNS, turns.c.tenant, turn_events.c.type.label("kind"), turn_events.c.at, db_now().label("now")
-            )
+            select(*TURN_COLUMNS, turn_events.c.type.label("kind"), turn_events.c.at, db_now().label("now"))
             .join(turn_events, turn_events.c.turn_id == turns.c.id)
             .where(turns.c.id == claim.turn_id, turn_events.c.seq == claim.seq)
         )
@@ -197,7 +193,7 @@ async def _event(connection: AsyncConnection, row: AnyRow) -> WebhookEvent:
     asked = await pending_approvals(connection, [row.id])
     below = await approvals_below(connection, [row])
     turn = summary_of(row, asked[row.id], below[row.id])
-    return WebhookEvent(tenant=row.tenant, kind=row.kind, at=rfc3339(row.at) or "", turn=turn, now=row.now)
+    return WebhookEvent(kind=row.kind, at=rfc3339(row.at) or "", turn=turn, now=row.now)
 
 
 def _after(claim: Claim, event: WebhookEvent, verdict: Verdict) -> dict[str, Any]:
