@@ -27,7 +27,7 @@ class _Families:
         return self._families
 
 
-def exposed(figures: Figures, traffic: Traffic, webhooks: Mapping[Key, int], accept: str) -> tuple[bytes, str]:
+def exposed(figures: Figures, traffic: Traffic, webhooks: Mapping[Outcome, int], accept: str) -> tuple[bytes, str]:
     """The body of ``/metrics`` and its content type, in the format ``accept`` asks for: Prometheus' or OpenMetrics."""
     encode, content_type = choose_encoder(accept)
     families = [*_fleet(figures), *_ended(figures.ended), *_traffic(traffic), _webhooks(webhooks), *_PROCESS.collect()]
@@ -81,8 +81,8 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
     )
 
 
-def _webhooks(outcomes: Mapping[Key, int]) -> Metric:
-    numbers = {(each.value,): outcomes.get((each.value,), 0) for each in Outcome}
+def _webhooks(outcomes: Mapping[Outcome, int]) -> Metric:
+    numbers = {(each.value,): outcomes.get(each, 0) for each in Outcome}
     return _counter("harness_webhook_deliveries", "Attempts to deliver a webhook.", ("outcome",), numbers)
 
 

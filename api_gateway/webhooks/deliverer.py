@@ -65,7 +65,7 @@ class Deliverer:
         self._poll_at = 0.0
         self._stopping = False
         self._is_cut_off = False
-        self.outcomes: Counter[tuple[str, ...]] = Counter()
+        self.outcomes: Counter[Outcome] = Counter()
 
     @property
     def _busy(self) -> Counter[Lane]:
@@ -179,7 +179,7 @@ class Deliverer:
             self.poke(claim.turn_id)
 
     def _count(self, claim: Claim, answer: ReceiverAnswer, verdict: Verdict) -> None:
-        self.outcomes[verdict.outcome.value,] += 1
+        self.outcomes[verdict.outcome] += 1
         if verdict.outcome is Outcome.GIVEN_UP:
             what = (claim.turn_id, claim.lane.host, claim.attempt, answer.error)
             _log.warning("the webhook of turn %s to %s is given up after %d attempts: %s", *what)
