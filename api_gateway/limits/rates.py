@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
@@ -164,7 +164,7 @@ def _pool(redis_url: str) -> BlockingConnectionPool:
     Waiting too long for a free one is reported as Redis being silent; the semaphore prevents that.
     """
     untyped: Any = BlockingConnectionPool
-    pool = untyped.from_url(
+    return untyped.from_url(
         redis_url,
         max_connections=CONNECTIONS,
         timeout=SILENCE_S,
@@ -172,11 +172,9 @@ def _pool(redis_url: str) -> BlockingConnectionPool:
         socket_connect_timeout=SILENCE_S,
         client_name="harness-gateway",
     )
-    return cast("BlockingConnectionPool", pool)
 
 
 def _storage(pool: BlockingConnectionPool) -> RedisStorage:
     # The URL only says which library to use: the pool has the address.
     untyped: Any = RedisStorage
-    storage = untyped("async+redis://", implementation="redispy", key_prefix=PREFIX, connection_pool=pool)
-    return cast("RedisStorage", storage)
+    return untyped("async+redis://", implementation="redispy", key_prefix=PREFIX, connection_pool=pool)

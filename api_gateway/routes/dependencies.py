@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar, cast
+from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel
@@ -27,7 +27,7 @@ M = TypeVar("M", bound=BaseModel)
 
 async def shared_of(request: Request) -> Shared:
     """The services that the process shares between tenants."""
-    return cast("Shared", request.app.state.shared)
+    return request.app.state.shared
 
 
 async def services_of(request: Request) -> Services:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from sqlalchemy import Row, delete, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -117,7 +117,7 @@ def _earlier(row: Row[Any], claim: IdempotencyClaim) -> Earlier:
     if row.body != claim.digest:
         raise Problem("idempotency_mismatch", "this Idempotency-Key was used with another body; take a new key")
     if row.status_code != IN_FLIGHT:
-        return Earlier(made_id=row.turn_id, status_code=cast("int", row.status_code))
+        return Earlier(made_id=row.turn_id, status_code=row.status_code)
     if row.has_ended:
         return Earlier(made_id=row.turn_id, status_code=FINISHED)
     if row.age_s < IN_FLIGHT_S:
