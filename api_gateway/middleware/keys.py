@@ -14,7 +14,6 @@ from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.schema import api_keys, db_now
 
 SCHEME: Final = "bearer"
-UNAUTHORIZED: Final = "unauthorized"
 
 _LIVES: Final = or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > db_now())
 _TENANTS: Final = select(api_keys.c.digest, api_keys.c.tenant).where(
@@ -43,7 +42,7 @@ def refused_key() -> Problem:
         "this API key is unknown, expired or revoked: send one header, Authorization: Bearer KEY, with a key "
         "that `harness keys create` made"
     )
-    return Problem(UNAUTHORIZED, detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+    return Problem("unauthorized", detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
 
 
 class Keys:

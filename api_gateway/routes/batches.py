@@ -16,7 +16,6 @@ from api_gateway.requests.fields import is_id
 from api_gateway.requests.queries import NoQuery, PageQuery
 from api_gateway.routes.dependencies import Posted, ServicesDep, posted_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
-from api_gateway.services import Services
 from api_gateway.streams.sse import unbroken
 from api_gateway.use_cases.batch_posting import ask_batch_to_stop, existing_batch, no_such_batch, post_batch
 
@@ -87,7 +86,8 @@ async def read_results(
     batch_id: BatchId, services: ServicesDep, query: Annotated[ResultsQuery, Query()]
 ) -> StreamingResponse:
     """The turns that have ended so far, in the order in which they were posted, a JSON object a line."""
-    await _check_exists(batch_id, services)
+    if not await services.batches.exists(batch_id):
+        raise no_such_batch(batch_id)
     if query.after is not None and not await services.batches.has(batch_id, query.after):
         raise invalid_at(["query", "after"], "is not a turn of this batch; pass the `turn.id` of the last line read")
     first = await services.batches.results(batch_id, query.after or "")
@@ -100,8 +100,3 @@ async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -
         for result in page:
             yield f"{unbroken(result.model_dump_json())}\n"
         page = await batches.results(batch_id, page[-1].turn.id)
-
-
-async def _check_exists(batch_id: str, services: Services) -> None:
-    if not await services.batches.exists(batch_id):
-        raise no_such_batch(batch_id)
