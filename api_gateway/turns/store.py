@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import writer_of
 from api_gateway.listing import AS_LISTED, Order, newest_first, next_of, octets, within_bytes
-from api_gateway.requests.places import TenantPlaces, scan_places
+from api_gateway.requests.places import TenantPlaces
 from api_gateway.requests.queries import EventsQuery, TurnsQuery
 from api_gateway.turns.answers import EventPage, Message, Score, ScoreList, Turn, TurnPage, TurnWithParts
 from api_gateway.turns.calls import WAITING_BYTES, approvals_below, calls_by_turn, pending_approvals, within_bytes_below
@@ -43,9 +43,9 @@ class Turns:
         scans: The places for queries that may have to read all of the tenant's turns.
     """
 
-    def __init__(self, engine: AsyncEngine, tenant: str, scans: TenantPlaces | None = None) -> None:
+    def __init__(self, engine: AsyncEngine, tenant: str, scans: TenantPlaces) -> None:
         self._engine = engine
-        self._scans = scans or scan_places()
+        self._scans = scans
         self._writer = writer_of(engine)
         self._tenant = tenant
 

@@ -22,6 +22,7 @@ from sqlalchemy import insert, select, text, update
 from api_gateway.config import Settings
 from api_gateway.database import create_engine
 from api_gateway.middleware.keys import Keys
+from api_gateway.requests.places import scan_places
 from api_gateway.requests.queries import EventsQuery
 from api_gateway.streams import event_stream
 from api_gateway.turns.store import Turns
@@ -457,7 +458,7 @@ def test_events_are_read_for_their_tenant_alone(gateway: Gateway, theirs: Theirs
 
     async def read(tenant: str) -> list[int]:
         engine = create_engine(gateway.settings.database_url)
-        page = await Turns(engine, tenant).events(theirs.turn_id, EventsQuery())
+        page = await Turns(engine, tenant, scan_places()).events(theirs.turn_id, EventsQuery())
         await engine.dispose()
         return [event.seq for event in page.data]
 

@@ -12,6 +12,7 @@ from sqlalchemy import delete, event
 
 from api_gateway.database import create_engine
 from api_gateway.listing import MOST_BYTES
+from api_gateway.requests.places import scan_places
 from api_gateway.requests.queries import TurnsQuery
 from api_gateway.turns.answers import TurnWithParts
 from api_gateway.turns.calls import pending_approvals
@@ -88,7 +89,7 @@ def test_history_of_a_turn_that_is_removed_meanwhile_is_what_is_left_of_it(postg
         async def read() -> TurnWithParts | None:
             engine = create_engine(postgres_url)
             with meanwhile(engine, "turns.preparation", remove):
-                found = await Turns(engine, "default").one_with(turn_id, frozenset({"messages"}))
+                found = await Turns(engine, "default", scan_places()).one_with(turn_id, frozenset({"messages"}))
             await engine.dispose()
             return found
 
@@ -108,7 +109,7 @@ def test_what_a_turn_was_prepared_with_is_read_only_with_its_history(gateway: Ga
     async def use() -> None:
         engine = create_engine(gateway.settings.database_url)
         event.listen(engine.sync_engine, "before_cursor_execute", note)
-        found = Turns(engine, "default")
+        found = Turns(engine, "default", scan_places())
         await found.one(turn_id)
         await found.page(TurnsQuery())
         await found.request_cancel(turn_id)

@@ -14,6 +14,7 @@ from sqlalchemy import event
 
 from api_gateway.concurrency.coalescing import Gathered
 from api_gateway.database import create_engine
+from api_gateway.requests.places import scan_places
 from api_gateway.streams import event_stream
 from api_gateway.streams.event_stream import EventStream, Position
 from api_gateway.streams.live import LiveEvents
@@ -306,7 +307,9 @@ def test_streams_that_are_quiet_look_into_sql_together(gateway: Gateway) -> None
 
         heads, live = Gathered(read_slowly), LiveEvents(None)
         try:
-            await asyncio.gather(*(_hear_nothing_twice(each, Turns(engine, TENANT), heads, live) for each in turn_ids))
+            await asyncio.gather(
+                *(_hear_nothing_twice(each, Turns(engine, TENANT, scan_places()), heads, live) for each in turn_ids)
+            )
         finally:
             await engine.dispose()
 

@@ -16,6 +16,7 @@ from api_gateway.limits.spending import Spending
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.publisher import Publisher
 from api_gateway.requests.cursors import Cursor, format_cursor
+from api_gateway.requests.places import scan_places
 from api_gateway.requests.queries import PageQuery, TurnsQuery
 from api_gateway.sessions import Sessions
 from api_gateway.turns.store import Turns
@@ -99,11 +100,13 @@ NARROW = [
 def test_turns_that_ended_alike_are_found_without_the_others(database_url: str, status: TurnStatus) -> None:
     """A page of turns with one final status starts at its cursor; within a session, the session is read."""
     for query in (TurnsQuery(status=status, after=DEEP), TurnsQuery(status=status, after=DEEP, agent="a")):
-        plans = asked(database_url, "turns", lambda engine, query=query: Turns(engine, "default").page(query))
+        plans = asked(
+            database_url, "turns", lambda engine, query=query: Turns(engine, "default", scan_places()).page(query)
+        )
         assert plans.use("turns_by_status"), plans.texts
         assert plans.begin_at("created_at"), plans.texts
     of_a_session = TurnsQuery(status=status, session_id="s")
-    plans = asked(database_url, "turns", lambda engine: Turns(engine, "default").page(of_a_session))
+    plans = asked(database_url, "turns", lambda engine: Turns(engine, "default", scan_places()).page(of_a_session))
     assert plans.use("turns_session"), plans.texts
 
 
@@ -114,7 +117,9 @@ def test_turns_that_are_few_are_found_without_walking_the_others(
     """A page of unfinished turns, or of a session, batch or parent, reads no other turns."""
     later = query.model_copy(update={"after": DEEP})
     for page in (query, later):
-        plans = asked(database_url, "turns", lambda engine, page=page: Turns(engine, "default").page(page))
+        plans = asked(
+            database_url, "turns", lambda engine, page=page: Turns(engine, "default", scan_places()).page(page)
+        )
         assert plans.use(*indexes), plans.texts
 
 
@@ -160,7 +165,7 @@ def test_unfinished_turns_of_a_session_are_found_without_the_others(
 
 
 LISTS: Mapping[str, Callable[[AsyncEngine], Awaitable[object]]] = {
-    "turns": lambda engine: Turns(engine, "default").page(TurnsQuery(after=DEEP)),
+    "turns": lambda engine: Turns(engine, "default", scan_places()).page(TurnsQuery(after=DEEP)),
     "sessions": lambda engine: Sessions(engine, "default").page(PageQuery(after=DEEP)),
     "batches": lambda engine: Batches(engine, "default").page(PageQuery(after=DEEP)),
 }
@@ -192,7 +197,7 @@ def test_page_asks_how_long_its_own_turns_are_alone(sqlite_url: str) -> None:
     async def ask() -> int:
         engine = create_engine(sqlite_url)
         event.listen(engine.sync_engine, "connect", count_sizes)
-        page = await Turns(engine, "default").page(TurnsQuery(session_id="s", limit=3))
+        page = await Turns(engine, "default", scan_places()).page(TurnsQuery(session_id="s", limit=3))
         await engine.dispose()
         return len(page.data)
 
