@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, every
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, every
 from harness_worker.entrypoints.gateway_client.retries import PatientGateway
-from harness_worker.wire import TurnStatus, has_ended
+from harness_worker.wire import JsonObject, TurnStatus, has_ended
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock

@@ -10,12 +10,13 @@ from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.entrypoints.cli.turns.prompting import OnWaiting
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.lines import totals
 from harness_worker.entrypoints.view.screen import Screen
 from harness_worker.entrypoints.view.watch import Watcher
 from harness_worker.errors import ConfigError
+from harness_worker.wire import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,12 @@ from harness_worker.entrypoints.cli.options import (
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.pages import print_page
 from harness_worker.entrypoints.cli.standard_streams import tell
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.gateway_client.retries import Patience
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_table, batch_words
 from harness_worker.errors import ConfigError
+from harness_worker.wire import JsonObject
 
 LONGEST_KEY: Final = 255
 

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import httpx2
 
 from harness_worker.entrypoints.gateway_client.answers import (
-    JsonObject,
     RequestRefused,
     StackUnreachable,
     body_of,
@@ -22,8 +21,9 @@ from harness_worker.entrypoints.gateway_client.answers import (
 )
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback, masked
+from harness_worker.wire import JsonObject
 
-__all__ = ["GatewayClient", "JsonObject", "RequestRefused", "StackUnreachable", "every"]
+__all__ = ["GatewayClient", "RequestRefused", "StackUnreachable", "every"]
 
 TIMEOUT_S: Final = 30.0
 STREAM_TIMEOUT_S: Final = 75.0

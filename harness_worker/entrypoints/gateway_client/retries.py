@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from harness_worker.entrypoints.gateway_client.client import (
     GatewayClient,
-    JsonObject,
     RequestRefused,
     StackUnreachable,
     every,
 )
+from harness_worker.wire import JsonObject
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock

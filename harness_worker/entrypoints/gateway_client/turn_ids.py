@@ -8,8 +8,9 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused, every
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, every
 from harness_worker.errors import ConfigError
+from harness_worker.wire import JsonObject
 
 LEAST: Final = 4
 LOOKED_AT: Final = 1_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.gateway_client.following import EventFeed, is_hint
 from harness_worker.entrypoints.gateway_client.retries import PatientGateway
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.entrypoints.view.screen import Screen
-from harness_worker.wire import WAITING_EVENTS
+from harness_worker.wire import WAITING_EVENTS, JsonObject
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock

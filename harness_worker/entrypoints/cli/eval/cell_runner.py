@@ -8,13 +8,13 @@ from threading import Event
 from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.gateway_client.retries import PatientGateway
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found
 from harness_worker.threads.crew import Watcher, work_through
-from harness_worker.wire import TurnStatus, has_ended
+from harness_worker.wire import JsonObject, TurnStatus, has_ended
 
 NOT_TAKEN: Final = frozenset({413, 422})
 """Statuses by which the gateway refuses one cell's request; any other refusal ends the sweep."""

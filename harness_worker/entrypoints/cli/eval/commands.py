@@ -21,7 +21,7 @@ from harness_worker.entrypoints.cli.options import STDIN, AppToStart, StackHome,
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.cli.target import Target, is_running, reach
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.eval_report import agent_table, failure_lines
 from harness_worker.entrypoints.view.figures import counted
@@ -29,7 +29,7 @@ from harness_worker.errors import ConfigError
 from harness_worker.evaluation.cases import read_cases
 from harness_worker.evaluation.checking import load_check
 from harness_worker.evaluation.summary import EvalSweep, summary
-from harness_worker.wire import MAX_METADATA_CHARS, storable
+from harness_worker.wire import MAX_METADATA_CHARS, JsonObject, storable
 
 MOST_AT_ONCE: Final = 64
 MOST_COORDINATORS: Final = 16

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.gateway_client.retries import PatientGateway
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
-from harness_worker.wire import has_ended
+from harness_worker.wire import JsonObject, has_ended
 from harness_worker.workloads.base import WorkloadTask, session_of
 from harness_worker.workloads.verdict import FinishedTurn
 

@@ -29,7 +29,7 @@ from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.cli.turns import forking
 from harness_worker.entrypoints.cli.turns.approving import approve, deny
 from harness_worker.entrypoints.cli.turns.prompting import prompting
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject
+from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.gateway_client.following import follow, is_hint
 from harness_worker.entrypoints.gateway_client.retries import PatientGateway
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
@@ -41,7 +41,7 @@ from harness_worker.entrypoints.view.turn_page import TurnPage
 from harness_worker.entrypoints.view.turn_table import turn_table
 from harness_worker.entrypoints.view.watch import Watcher
 from harness_worker.errors import ConfigError
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import JsonObject, TurnStatus
 
 _LIST_HELP: Final = """Turns, newest first.
 

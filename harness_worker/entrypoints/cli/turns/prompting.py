@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 
 from harness_worker.entrypoints.cli.turns.decisions import decide
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, JsonObject, RequestRefused
+from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.gateway_client.retries import Patience
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.questions import asked_of, questions
+from harness_worker.wire import JsonObject
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock
