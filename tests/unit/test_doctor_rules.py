@@ -7,7 +7,7 @@ import pytest
 from api_gateway.config import Settings as GatewaySettings
 from harness_worker.config import Settings
 from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
-from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool
+from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool, judge_postgres
 from harness_worker.entrypoints.doctor.finding import State
 from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
 from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers
@@ -60,6 +60,15 @@ def test_skew_is_counted_from_the_middle_of_the_round_trip() -> None:
     """Half of the way there is not skew."""
     times = iter([100.0, 102.0])
     assert skew_s(lambda: 101.5, now=lambda: next(times)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [("17.5 (Debian 17.5-1.pgdg12+1)", State.OK), ("19beta1", State.OK), ("20devel", State.OK), ("12.22", State.WRONG)],
+)
+def test_postgres_is_judged_by_its_major_version(version: str, state: State) -> None:
+    """Those that are not released yet say it in other words."""
+    assert judge_postgres(version, "postgresql://host/db").state is state
 
 
 def test_clocks_more_than_a_second_apart_are_a_warning() -> None:

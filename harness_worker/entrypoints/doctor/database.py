@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,11 +66,13 @@ def check_database(url: str) -> Iterator[Finding]:
     """
     with connected(url) as connection:
         is_postgres = connection.dialect.name == "postgresql"
-        yield _postgres(connection, url) if is_postgres else _sqlite(connection, url)
-        has, wants = current(connection), head()
         if is_postgres:
+            yield judge_postgres(connection.execute(text("SHOW server_version")).scalar_one(), url)
             yield from _postgres_taking(connection)
             yield from _postgres_settings(connection)
+        else:
+            yield _sqlite(connection, url)
+        has, wants = current(connection), head()
     if not is_postgres:
         yield from _sqlite_taking(url)
     if has == wants:
@@ -99,10 +102,10 @@ def _tools(tools: Any) -> tuple[PublishedTool, ...]:  # noqa: ANN401 - a JSON co
     return tuple(PublishedTool(name=tool["name"], queue=tool.get("queue")) for tool in tools if "agent" not in tool)
 
 
-def _postgres(connection: Connection, url: str) -> Finding:
-    version = str(connection.execute(text("SHOW server_version")).scalar_one())
+def judge_postgres(version: str, url: str) -> Finding:
+    """The finding about a server, given its own word for its version: ``17.5 (Debian 17.5-1)``, ``18beta1``."""
     said = f"Postgres {version} at {masked(url)}"
-    if int(version.partition(".")[0]) >= LEAST_POSTGRES:
+    if int(re.split(r"\D", version, maxsplit=1)[0]) >= LEAST_POSTGRES:
         return ok("database", said)
     return wrong("database", said, f"use Postgres {LEAST_POSTGRES} or newer")
 
