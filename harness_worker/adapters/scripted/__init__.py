@@ -1,1 +1,3 @@
+"""A model that says what a file says, behind ``ports.ModelClient``."""
+
 from __future__ import annotations
