@@ -24,7 +24,7 @@ class TimedHeads(H11Protocol):
     upload_s: ClassVar[float] = 300.0
     _timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Start the time of the first request."""
         super().connection_made(transport)
         self._await_head(self.head_s)
