@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -44,6 +44,7 @@ class RunContext:
         fence: For a tool with a ``lock``, a number above that of every earlier holder, so that a resource can refuse a
             late one; else ``None``.
         agent: The agent whose turn it is.
+        metadata: What the turn was posted with, such as its user: the model can neither see nor change it.
     """
 
     turn_id: str
@@ -55,6 +56,7 @@ class RunContext:
     deadline: DeadlineToken
     fence: int | None = None
     agent: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     @classmethod
     def for_tests(cls, *, remaining_s: float = 60.0, **overrides: Any) -> RunContext:  # noqa: ANN401 - the fields

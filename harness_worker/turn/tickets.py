@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness_worker.core.canonical import compact
@@ -25,6 +25,7 @@ class Ticket:
     idempotency_key: str
     was_coerced: bool = False
     agent: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def to_json(self) -> str:
         """This ticket as the gate carries it."""
@@ -48,4 +49,5 @@ def ticket_for(turn: Turn, call: Call) -> Ticket:
         idempotency_key=call.idempotency_key,
         was_coerced=call.was_coerced,
         agent=turn.agent,
+        metadata=turn.metadata,
     )

@@ -296,13 +296,14 @@ def test_passing_fault_that_does_not_pass_is_a_failure(turns: Posted) -> None:
 
 
 def test_tool_is_told_its_call(turns: Posted) -> None:
-    """``ctx`` names the turn, call, session, tenant and key, and says how much time is left."""
+    """``ctx`` names the turn, call, session, tenant and key, and has the metadata and the time that is left."""
     turn = turns["context"]
     told = [json.loads(content) for content in contents(turn)]
     assert [each["call_id"] for each in told] == ["0.0", "0.1"]
     assert {(each["turn_id"], each["session_id"], each["tenant"]) for each in told} == {
         (turn["id"], turn["session_id"], "default")
     }
+    assert [each["metadata"] for each in told] == [turn["metadata"]] * 2
     assert told[0]["key"] != told[1]["key"]
     assert all(0 < each["remaining_s"] <= 10 for each in told)
 

@@ -112,6 +112,39 @@ def test_parts_of_a_result_are_read_as_attributes_or_by_name(harness: AgentHarne
     assert error.code == error["code"]
 
 
+def test_tools_know_the_metadata_of_their_turn(tmp_path: Path) -> None:
+    """Reads, writes and the tools of an agent that is asked act for the user whom the post named."""
+    registry, told = Registry(), list[tuple[str, str]]()
+
+    @registry.tool(effect=Effect.READ_ONLY)
+    def bookings(ctx: RunContext) -> str:
+        """Look up what the user has booked."""
+        told.append(("read", ctx.metadata["user"]))
+        return "a room"
+
+    @registry.tool(effect=Effect.LOCAL_WRITE)
+    def book(ctx: RunContext) -> str:
+        """Book a room for the user."""
+        told.append(("write", ctx.metadata["user"]))
+        return "booked"
+
+    script = tmp_path / "script.jsonl"
+    asks: list[dict[str, Any]] = [
+        {"type": "tool_use", "id": name, "name": name, "input": {}} for name in ("bookings", "book")
+    ]
+    asks_hotels: dict[str, Any] = {"type": "tool_use", "id": "h", "name": "hotels", "input": {"input": "Book a room."}}
+    said: dict[str, Any] = {"step": 1, "content": [{"type": "text", "text": "Done."}]}
+    script.write_text("\n".join(map(json.dumps, [{"step": 0, "content": asks}, said])))
+    lead = tmp_path / "lead.jsonl"
+    lead.write_text("\n".join(map(json.dumps, [{"step": 0, "content": [*asks, asks_hotels]}, said])))
+    registry.agent("hotels", model=f"scripted:{script}", tools=[bookings, book], description="Books rooms.")
+    registry.agent("desk", model=f"scripted:{lead}", tools=[bookings, book, registry.agent_tool("hotels")])
+    harness = AgentHarness(registry, Settings(home=tmp_path))
+    assert harness.run_turn(None, "A room, please.", agent="desk", metadata={"user": "ann"}).status == "completed"
+    assert told == [("read", "ann"), ("write", "ann")] * 2
+    harness.close()
+
+
 def test_write_that_outlives_its_time_ends_in_doubt_and_the_turn_goes_on(tmp_path: Path) -> None:
     """Its thread cannot be ended, so the turn continues without waiting for it."""
     registry, ended = Registry(), threading.Event()

@@ -161,7 +161,8 @@ def test_how_to_example_registers_its_tools() -> None:
     names: dict[str, Any] = {"__name__": "tools"}
     for source in _blocks("python", (ROOT / "docs" / "how-to" / "write-tools.md").read_text()):
         exec(compile(source, "tools.py", "exec"), names)  # noqa: S102 - our own page
-    assert set(names["registry"].tools) == {"get_order", "refund"}
+    assert set(names["registry"].tools) == {"get_order", "refund", "my_bookings"}
+    assert names["my_bookings"](RunContext.for_tests(metadata={"user": "ann"})) == ["a room for ann"]
 
 
 def test_how_to_on_agents_prints_what_it_says(

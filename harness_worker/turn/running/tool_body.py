@@ -122,6 +122,7 @@ class ToolBody:
             deadline=DeadlineToken(at_s=at_s, clock=self.clock.monotonic),
             fence=fence,
             agent=ticket.agent,
+            metadata=dict(ticket.metadata),
         )
 
     def _since_ms(self, started: float) -> float:

@@ -113,6 +113,7 @@ def context(ctx: RunContext) -> dict[str, object]:
         "call_id": ctx.call_id,
         "session_id": ctx.session_id,
         "tenant": ctx.tenant,
+        "metadata": dict(ctx.metadata),
         "attempt": ctx.attempt,
         "key": ctx.idempotency_key,
         "remaining_s": ctx.deadline.remaining_s(),
