@@ -22,12 +22,14 @@ class Cell:
         agent: The agent that is asked.
         case: The case.
         repeat: The number of the repeat, from 1.
+        retry: How many times it was asked before, in vain: each time with turns of its own.
     """
 
     sweep: str
     agent: str
     case: Case
     repeat: int
+    retry: int = 0
 
     @property
     def name(self) -> str:
@@ -36,9 +38,9 @@ class Cell:
 
     @property
     def asked(self) -> str:
-        """A digest of the request: the same for the same cell of a sweep, different once its case is edited."""
-        case = self.case
-        return _digest([self.sweep, self.agent, case.id, self.repeat, case.input, case.metadata, case.budget])
+        """A digest of the request: that of the same cell of a sweep, unless its case was edited or it is retried."""
+        case, again = self.case, [self.retry] if self.retry else []
+        return _digest([self.sweep, self.agent, case.id, self.repeat, case.input, case.metadata, case.budget, *again])
 
     def expected(self, check: str | None) -> str:
         """A digest of what the answer is compared with, including the name of a check."""

@@ -82,6 +82,11 @@ class Result(BaseModel):
         """Whether it is final: its turn has ended, and all its scores have been given or given up."""
         return self.status in FINAL_STATUSES and all(score["at"] for score in self.scores)
 
+    @property
+    def is_void(self) -> bool:
+        """Whether it says nothing of the agent: its turn failed, or somebody stopped it."""
+        return self.status in (TurnStatus.FAILED, TurnStatus.CANCELLED)
+
 
 def result_of(cell: Cell, found: Found, check: Check | None) -> Result:
     """Compare what was observed of a cell with what was expected."""

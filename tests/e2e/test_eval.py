@@ -213,6 +213,24 @@ def test_interrupted_eval_leaves_its_turns_and_goes_on(evaluator: Evaluator) -> 
     assert made < {turn["id"] for turn in turns}
 
 
+def test_failed_cells_are_asked_again_if_that_is_wanted(evaluator: Evaluator, outsider: Outsider) -> None:
+    """Each retry has turns of its own, and a line in the same file; a cell whose turn completed is not retried."""
+    sweep, down = "after an outage", {"script": "mended later"}
+    cases = {"id": "foul", "expect": {"equals": "It rains."}}, {"id": "down", "input": ["one", "two"], "metadata": down}
+    evaluator.write(SUNNY, {"id": "fair"}, *cases)
+    options = ("--agent", "worker", "--name", sweep, "--out", str(evaluator.out))
+    for retry, made in ((), 3), ((), 3), (("--retry-failed",), 4):
+        found = evaluator.report(*options, *retry, code=1)
+        assert found["agents"][0]["not_completed"] == {"failed (script_exhausted)": 1}
+        assert len(evaluator.turns(sweep)) == made
+    add_lines(outsider.directory, [{**down, "step": 0, "content": [{"type": "text", "text": "It is sunny."}]}])
+    for retry in ("--retry-failed",), ("--retry-failed",), ():
+        found = evaluator.report(*options, *retry, code=1)
+        assert [failure["case"] for failure in found["failures"]] == ["foul"]
+    downs = [line["status"] for line in evaluator.results() if line["case"] == "down"]
+    assert (downs, len(evaluator.turns(sweep))) == (["failed", "failed", "completed"], 6)
+
+
 def test_two_evals_of_one_name_share_their_turns(evaluator: Evaluator) -> None:
     """Two commands run the same sweep at the same time without knowing of each other, and report on the same turns."""
     sweep = "together"

@@ -68,6 +68,7 @@ def test_missing_cases_are_wrong_usage(tmp_path: Path) -> None:
         (["--out", "CASES/below.jsonl"], "--out "),
         (["--check", "nope"], "--check nope: write it as module:function"),
         (["--check", "nowhere_at_all:check"], "No module named"),
+        (["--retry-failed", "--name", "s"], "--retry-failed: name the sweep by --name, and by --out the file"),
         (["--name", ""], "--name: give 1 to 512 characters"),
         (["--name", " x"], "--name: give 1 to 512 characters"),
         (["--threshold", "1.5"], "--threshold"),

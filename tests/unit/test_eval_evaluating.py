@@ -14,7 +14,7 @@ from harness_worker.entrypoints.cli.eval.evaluation import Evaluation, Plan
 from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
 from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.evaluation.cells import cells_of
-from harness_worker.evaluation.results import Found, Result
+from harness_worker.evaluation.results import Found, Result, result_of
 from tests.unit.eval_kit import case, turn
 
 NOBODY = GatewayClient("http://nobody")
@@ -70,3 +70,27 @@ def test_last_line_of_a_cell_is_its_result_after_an_edit_is_undone(edit: dict[st
     assert passes(**edit) == [True, False]
     assert passes() == [True, False, True]
     assert passes() == [True, False, True]
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_latest_retry_of_a_cell_is_the_one_that_counts(status: str, tmp_path: Path) -> None:
+    """Without further retries, and whatever is expected of it by now."""
+
+    def left(expect: str, *, retry_failed: bool) -> list[str]:
+        """The sessions of the cells that such a sweep would ask; the one that is asked fails."""
+        cases = [case(id="a", expect={"equals": expect})]
+        with ResultsFile(tmp_path / "out.jsonl", "s") as out:
+            plan = Plan(
+                sweep="s", cases=cases, repeats=1, concurrency=1, check=None, out=out, retry_failed=retry_failed
+            )
+            cells = Evaluation(plan, ["clerk"]).left
+            for cell in cells:
+                out.add(result_of(cell, Found(turns=(turn(status=status),)), None))
+            return [cell.session_id for cell in cells]
+
+    (first,) = left("Yes.", retry_failed=False)
+    assert left("Yes.", retry_failed=False) == []
+    (second,) = left("Yes.", retry_failed=True)
+    assert (second != first, left("Yes.", retry_failed=False)) == (True, [])
+    assert left("No.", retry_failed=False) == [second]
+    assert left("No.", retry_failed=True) not in ([], [first], [second])

@@ -59,6 +59,9 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append each result here, one JSON line per cell.")
     ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask cells again whose turns, by --out, failed or were cancelled.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only this many cases, from the first on.")] = None,
     check: Annotated[
         str | None,
@@ -84,12 +87,15 @@ def eval_(  # noqa: PLR0913 - one parameter an option
         harness eval cases.jsonl --agent support --agent support-small --repeats 3 --out results.jsonl
 
     The turns go to the stack at --url, else to the one running in --home, else to one started for them with --app. To
-    continue a sweep that was stopped or killed, run the same command with its --name: nothing is asked twice.
+    continue a sweep that was stopped or killed, run the same command with its --name: nothing is asked twice, unless
+    --retry-failed says so.
 
     Exits with 0 if enough cells of each agent passed, 1 if not, 2 if the cases or options are wrong, 3 if the stack
     does not answer.
     """  # noqa: D301 - click reads the \b
     settings = load_settings(home=home, app=app, gateway_url=url)
+    if retry_failed and (name is None or out is None):
+        raise ConfigError("--retry-failed: name the sweep by --name, and by --out the file that says what failed")
     sweep = _new_name(cases) if name is None else _checked(name)
     chosen = read_cases(str(cases), content_of(cases))[:limit]
     own = load_check(check) if check else None
@@ -102,7 +108,15 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     )
     target = _target(settings, concurrency, app)
     with ResultsFile(out, sweep) if out else nullcontext() as file, reach(target, _saying(console)) as client:
-        plan = Plan(sweep=sweep, cases=chosen, repeats=repeats, concurrency=concurrency, check=own, out=file)
+        plan = Plan(
+            sweep=sweep,
+            cases=chosen,
+            repeats=repeats,
+            concurrency=concurrency,
+            check=own,
+            out=file,
+            retry_failed=retry_failed,
+        )
         agents = _chosen(client, agent or [])
         evaluation = Evaluation(plan, agents)
         with _going_on(evaluation, sweep, console):

@@ -29,6 +29,7 @@ class Plan:
         concurrency: How many cells are asked at once.
         check: The user's own check.
         out: The file of results.
+        retry_failed: Whether cells whose turns failed or were cancelled, by that file, are asked again.
     """
 
     sweep: str
@@ -37,6 +38,7 @@ class Plan:
     concurrency: int
     check: Check | None
     out: ResultsFile | None
+    retry_failed: bool = False
 
 
 class Evaluation:
@@ -49,7 +51,7 @@ class Evaluation:
 
     def __init__(self, plan: Plan, agents: Sequence[str]) -> None:
         self._plan = plan
-        self._cells = list(cells_of(plan.sweep, agents, plan.cases, plan.repeats))
+        self._cells = [_latest(cell, plan) for cell in cells_of(plan.sweep, agents, plan.cases, plan.repeats)]
         self._results: dict[str, Result] = {}
         for cell in self._cells:
             if plan.out is not None and (kept := plan.out.kept(cell, plan.check.name if plan.check else None)):
@@ -70,6 +72,11 @@ class Evaluation:
         """The results so far, one for each cell, in the cells' order."""
         return tuple(self._results[cell.asked] for cell in self._cells if cell.asked in self._results)
 
+    @property
+    def left(self) -> tuple[Cell, ...]:
+        """The cells without a result."""
+        return tuple(cell for cell in self._cells if cell.asked not in self._results)
+
     def run(self, client: GatewayClient, asking: Asking, console: Console) -> None:
         """Ask the cells that are left, after making sure that the results that count are last in their file.
 
@@ -81,7 +88,7 @@ class Evaluation:
         if self._plan.out is not None:
             for kept in self.results:
                 self._plan.out.make_last(kept)
-        left = [cell for cell in self._cells if cell.asked not in self._results]
+        left = self.left
         with CountingProgress(console, SystemClock(), self._plan.sweep, len(left), "cell") as progress:
             watcher = _Watcher(self, progress)
             run_cells(CellRunner(client, asking), left, watcher, self._plan.concurrency)
@@ -97,6 +104,10 @@ class Evaluation:
             self._plan.out.add(result)
         self._results[cell.asked] = result
         return result
+
+
+def _latest(cell: Cell, plan: Plan) -> Cell:
+    return cell if plan.out is None else plan.out.latest(cell, retry_failed=plan.retry_failed)
 
 
 class _Watcher:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,7 @@ class ResultsFile:
             self._file.close()
             raise
         self._kept = {(found.asked, found.expected): found for found in lines}
+        self._asked = {found.asked: found for found in lines}
         self._last = {_cell_of(found): found for found in lines}
 
     def __enter__(self) -> Self:
@@ -54,6 +56,13 @@ class ResultsFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+    def latest(self, cell: Cell, *, retry_failed: bool) -> Cell:
+        """The cell with the number of its latest retry; of the next one, if that is void and is to be retried."""
+        while (following := replace(cell, retry=cell.retry + 1)).asked in self._asked:
+            cell = following
+        found = self._asked.get(cell.asked)
+        return following if retry_failed and found is not None and found.is_void else cell
 
     def kept(self, cell: Cell, check: str | None) -> Result | None:
         """The result of a cell, if it is final and was compared with what is expected now."""
