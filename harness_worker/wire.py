@@ -70,6 +70,9 @@ TRACES_LOST: Final = "traces_lost"
 LATER: Final = 9
 """The lowest priority of messages in Redis, of those that start turns of batches: taken when there are no others."""
 
+BEHIND: Final = 3
+"""The priority of messages in Redis of calls that others may overtake."""
+
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0, 3, 6, LATER]}
 """What every Celery client of a broker must agree on: the lists that make up a queue in Redis. Messages of turns that
 go on are in the first, those that start turns of batches in the last. They are kombu's defaults, so that a producer's
@@ -277,6 +280,11 @@ def message_priority(priority: str, *, begins: bool) -> int:
     time.
     """
     return LATER if begins and priority == Priority.BATCH else 0
+
+
+def call_priority(priority: str) -> int:
+    """The priority of a call's message: a worker takes a call of a batch's turn when no other call waits for it."""
+    return BEHIND if priority == Priority.BATCH else 0
 
 
 def tool_task(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Turns of a batch start only when no started turn waits: on a real broker, from which coordinators take messages."""
+"""Turns of a batch, and their calls, let others pass: on a real broker, from which workers take messages."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import load_settings
 from harness_worker.testing.services import valkey_service
 from harness_worker.wire import Priority, turn_queue
+from tests.unit.builders import a_call, a_turn, a_write
 
 # Celery and kombu have no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -42,21 +43,26 @@ def broker(own_redis: str) -> str:
 
 def taken(broker: str, count: int) -> list[Any]:
     """The turns' ids of so many messages, in the order in which a coordinator takes them."""
-    turn_ids: list[Any] = []
+    return [args[0] for args, _, _ in bodies(broker, count, *map(turn_queue, Priority))]
+
+
+def bodies(broker: str, count: int, *names: str) -> list[Any]:
+    """The bodies of so many messages, in the order in which a worker takes them from these queues."""
+    found: list[Any] = []
 
     def note(_body: Any, message: Any) -> None:  # noqa: ANN401 - kombu's own
-        turn_ids.append(message.payload[0][0])
+        found.append(message.payload)
         message.ack()
 
     app = make_app(load_settings(), redis_url=broker)
-    queues = [Queue(turn_queue(priority)) for priority in Priority]
+    queues = [Queue(name) for name in names]
     with app.connection_for_read() as connection:
         channel: Any = connection.channel()
         channel.basic_qos(0, 1, False)
         with Consumer(channel, queues, callbacks=[note]):
             for _ in range(count):
                 connection.drain_events(timeout=30)
-    return turn_ids
+    return found
 
 
 def test_turns_of_a_batch_begin_behind_all_that_has_begun(broker: str) -> None:
@@ -73,6 +79,17 @@ def test_turns_of_a_batch_begin_behind_all_that_has_begun(broker: str) -> None:
     order = taken(broker, 5)
     assert {*order[:2]} == {"goes on", "of a person"}
     assert order[2:] == ["posted", "of a batch", "overdue"]
+
+
+def test_calls_of_a_batch_let_those_of_others_pass(broker: str) -> None:
+    """Otherwise somebody who waits for an answer waits for the tools of a whole batch."""
+    settings = load_settings()
+    dispatcher = CeleryDispatcher(make_app(settings, redis_url=broker), timing=timing_of(settings))
+    for turn in a_turn(id="of a batch", priority=BATCH), a_turn(id="of a person", priority=INTERACTIVE):
+        dispatcher.chord(turn, [a_call(0), a_call(1)])
+        dispatcher.chain(turn, [a_write(0), a_write(1)])
+    order = [kwargs["turn_id"] for _, kwargs, _ in bodies(broker, 6, "tools")]
+    assert order == ["of a person"] * 3 + ["of a batch"] * 3
 
 
 def test_a_producers_message_of_any_priority_is_counted_and_taken(broker: str) -> None:
