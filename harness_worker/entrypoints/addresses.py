@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import cached_property
 
 from harness_worker.config import Settings
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import StackInfo, running_stack
+from harness_worker.urls import masked
 
 
 class Addresses:
@@ -20,6 +22,19 @@ class Addresses:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+
+    @property
+    def options(self) -> str:
+        """The options by which another command finds the same gateway, each after a space; none if it needs none."""
+        url = self.settings.gateway_url
+        return f" --url {shlex.quote(masked(url))}" if url else self.home_option
+
+    @property
+    def home_option(self) -> str:
+        """The option by which another command finds the same home, after a space; none if it is the usual one."""
+        home = self.settings.home
+        is_usual = home == type(self.settings).model_fields["home"].default
+        return "" if is_usual else f" --home {shlex.quote(str(home))}"
 
     @property
     def gateway_url(self) -> str | None:

@@ -25,11 +25,12 @@ def open_journal(settings: Settings) -> Generator[Engine]:
         ConfigError: The URL is invalid.
         TransientError: There is no such file.
     """
-    url = Addresses(settings).database_url or Home(settings.home).database_url
+    addresses = Addresses(settings)
+    url = addresses.database_url or Home(settings.home).database_url
     if not has_file(url):
         raise TransientError(
             f"there is no database at {masked(url)}: name the home of a stack with --home, or a database with "
-            "HARNESS_DATABASE_URL; `harness migrate` makes one there"
+            f"HARNESS_DATABASE_URL; `harness migrate{addresses.home_option}` makes one there"
         )
     engine = make_engine(url, pool_size=1)
     try:

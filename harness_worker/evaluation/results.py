@@ -148,7 +148,7 @@ def _waiting(turn: JsonObject) -> str:
     if turn["status"] == TurnStatus.REQUIRES_ACTION or turn.get("subagent_actions"):
         asked = (*turn["required_actions"], *turn.get("subagent_actions", ()))
         tools = ", ".join(action["tool"] for action in asked)
-        return f"the turn waits for a person to approve {tools}: harness turns approve {turn['id']}"
+        return f"the turn waits for a person to approve {tools}"
     return f"the turn is still {turn['status']}"
 
 

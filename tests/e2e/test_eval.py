@@ -267,7 +267,7 @@ def test_eval_takes_up_what_waited_for_a_person(evaluator: Evaluator, outsider: 
     options = ("--agent", "worker", "--name", sweep, "--out", str(evaluator.out))
     late = evaluator.run(*options, "--timeout", "8", code=1)
     (turn,) = evaluator.turns(sweep)
-    assert f"harness turns approve {turn['id']}" in late.stderr
+    assert f"harness turns approve {turn['id']} --url {outsider.stack.gateway_url}, or deny" in late.stderr
     assert "the turn waits for a person to approve ask_put" in late.stdout
     outsider.http.post(f"/v1/turns/{turn['id']}/inputs", json={"call_id": "0.0", "decision": "approve"})
     assert evaluator.report(*options)["passed"]

@@ -155,7 +155,7 @@ def test_command_line_tells_of_those_below(outsider: Outsider) -> None:
         assert approved.stdout == f"{child['parent']['turn_id']}  approved\n", approved.stderr
     assert (ran.result().returncode, ran.result().stdout) == (0, "done\n"), ran.result().stderr
     assert f'waiting for approval: 0.0 ask_put {{"n": 1}} of turn {child["id"]}' in ran.result().stderr
-    assert f"harness turns approve {child['id']}, or deny" in ran.result().stderr
+    assert f"harness turns approve {child['id']} {' '.join(url)}, or deny" in ran.result().stderr
 
 
 @pytest.mark.one_database("postgres")

@@ -311,6 +311,6 @@ def test_doctor_with_nothing_named_says_how_to_start() -> None:
     """Without a stack and without URLs there is nothing to check."""
     ran = run_here("doctor", "--home", "/nonexistent")
     assert (ran.returncode, ran.stdout) == (3, "")
-    assert "harness up --app" in ran.stderr
+    assert "harness up --app package.module:registry --home /nonexistent\n" in ran.stderr
     told = run_here("doctor", "--json", "--home", "/nonexistent")
     assert (told.returncode, json.loads(told.stdout), told.stderr) == (3, {"ok": False, "checks": []}, ran.stderr)

@@ -89,7 +89,8 @@ def test_wrong_options_are_told(options: list[str], told: str, cases: Path) -> N
 def test_stack_that_does_not_answer_is_3(cases: Path, tmp_path: Path) -> None:
     """Whether the stack was named or looked for, the message says how to start one."""
     assert "harness up --app" in refused(3, str(cases), "--url", AWAY)
-    assert "harness up --app" in refused(3, str(cases), "--home", str(tmp_path / "home"))
+    home = str(tmp_path / "home")
+    assert f"harness up --app package.module:registry --home {home}\n" in refused(3, str(cases), "--home", home)
 
 
 def test_ctrl_c_waits_for_no_gateway_that_hangs(cases: Path) -> None:

@@ -134,9 +134,9 @@ def test_questions_are_a_line_a_call() -> None:
 def test_pipe_is_told_how_to_answer(ask: bool) -> None:
     """Nobody is asked where nobody sits; whoever reads the log can answer from elsewhere."""
     out, gateway = io.StringIO(), Gateway(ASKED)
-    prompting(Console(file=out, width=200), StoppedClock(), ask=ask)(gateway.client, gateway.turn)
+    prompting(Console(file=out, width=200), StoppedClock(), ask=ask, options=" --home h")(gateway.client, gateway.turn)
     assert 'waiting for approval: 0.0 refund {"order": "ö1"}' in out.getvalue()
-    assert "harness turns approve t, or deny" in out.getvalue()
+    assert "harness turns approve t --home h, or deny" in out.getvalue()
     assert gateway.sent == []
 
 

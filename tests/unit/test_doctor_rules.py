@@ -82,7 +82,9 @@ def test_clocks_more_than_a_second_apart_are_a_warning() -> None:
 
 def test_workers_of_both_roles_are_needed() -> None:
     """A role that nobody fills is wrong."""
-    assert [finding.state for finding in check_workers([TOOLS])] == [State.WRONG, State.OK]
+    found = list(check_workers([TOOLS], " --home h"))
+    assert [finding.state for finding in found] == [State.WRONG, State.OK]
+    assert found[0].mend == "start one: harness worker --role coordinator --app package.module:registry --home h"
 
 
 def test_workers_of_turns_take_every_queue_of_them() -> None:

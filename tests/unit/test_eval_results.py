@@ -56,11 +56,11 @@ def test_conversation_that_is_cut_short_fails() -> None:
         ({"status": "running", "stop_reason": None}, "the turn is still running"),
         (
             {"status": "requires_action", "stop_reason": None, "required_actions": [{"tool": "refund"}]},
-            "the turn waits for a person to approve refund: harness turns approve t1",
+            "the turn waits for a person to approve refund",
         ),
         (
             {"status": "running", "stop_reason": None, "subagent_actions": [{"tool": "refund"}]},
-            "the turn waits for a person to approve refund: harness turns approve t1",
+            "the turn waits for a person to approve refund",
         ),
     ],
 )
@@ -146,9 +146,10 @@ def test_report_names_no_turn_where_there_is_none() -> None:
 
 
 def test_report_says_how_to_start_a_stack_that_is_gone() -> None:
-    """What shows a turn needs a stack."""
-    hint = [*failure_lines(figures(result(False))["failures"], "harness up --app a:b")][-1]
-    assert hint.plain.endswith(", once its stack runs again: harness up --app a:b")
+    """What shows a turn needs a stack, and finds it where the sweep ran."""
+    hint = [*failure_lines(figures(result(False))["failures"], " --home h", "harness up --app a:b --home h")][-1]
+    assert hint.plain.startswith("harness turns show TURN --home h says")
+    assert hint.plain.endswith(", once its stack runs again: harness up --app a:b --home h")
 
 
 def test_report_fits_a_narrow_terminal_and_is_harmless() -> None:

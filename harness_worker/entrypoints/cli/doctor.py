@@ -42,7 +42,7 @@ def doctor(
         raise StackUnreachable(
             f"there is nothing to look at: no stack runs in {addresses.settings.home}, and neither HARNESS_REDIS_URL "
             "nor HARNESS_DATABASE_URL is set. Start a stack with\n"
-            "  harness up --app package.module:registry\n"
+            f"  harness up --app package.module:registry{addresses.home_option}\n"
             "or name the home of a running one with --home."
         )
     found = examine(addresses, environment())

@@ -8,6 +8,7 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.config import load_settings
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.options import AppToStart, StackHome, Url, pairs
 from harness_worker.entrypoints.cli.output import console, write_json, write_words
@@ -44,7 +45,11 @@ def run(  # noqa: PLR0913 - one parameter an option
         lambda words: screen.print(words, style="dim", markup=False),
     ) as client:
         answered = ask(
-            client, body, screen, write_json if as_json else None, prompting(screen, SystemClock(), ask=not as_json)
+            client,
+            body,
+            screen,
+            write_json if as_json else None,
+            prompting(screen, SystemClock(), ask=not as_json, options=Addresses(settings).options),
         )
         if as_json:
             write_json(answered.turn)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness_worker.config import Settings
 from harness_worker.entrypoints.addresses import Addresses
@@ -61,7 +60,7 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
             yield client
         return
     if settings.app is None:
-        raise StackUnreachable(_nothing_runs(settings.home))
+        raise StackUnreachable(_nothing_runs(addresses))
     say(f"no stack runs in {settings.home}; starting one …")
     with start(target, settings.app, say) as client:
         yield client
@@ -118,9 +117,9 @@ def _check_served(target: Target, served: str | None) -> None:
         )
 
 
-def _nothing_runs(home: Path) -> str:
+def _nothing_runs(addresses: Addresses) -> str:
     return (
-        f"no stack runs in {home}. Start one in another terminal with\n"
-        "  harness up --app package.module:registry\n"
+        f"no stack runs in {addresses.settings.home}. Start one in another terminal with\n"
+        f"  harness up --app package.module:registry{addresses.home_option}\n"
         "or add --app package.module:registry here to have one for this command, or name a running one with --url."
     )

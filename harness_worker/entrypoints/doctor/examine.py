@@ -117,14 +117,18 @@ def _fleet(addresses: Addresses, broker: Probe, redis: Probe, sql: Probe) -> tup
 
     def ask() -> Iterator[Finding]:
         workers.extend(living_workers(addresses))
-        return check_workers(workers)
+        return check_workers(workers, addresses.home_option)
 
     asked = probe("workers", _MEND_BROKER, ask) if broker.answered and redis.answered else UNASKED
     url = addresses.database_url
     if not sql.answered or url is None:
         return (asked,)
     known = workers if asked.answered else None
-    return (asked, probe("catalogue", _MEND_DATABASE, lambda: check_catalogue(database.catalogue(url), known)))
+
+    def judged() -> Iterator[Finding]:
+        return check_catalogue(database.catalogue(url), known, addresses.home_option)
+
+    return (asked, probe("catalogue", _MEND_DATABASE, judged))
 
 
 def _redis_time(url: str) -> float:

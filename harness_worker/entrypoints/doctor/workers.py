@@ -70,11 +70,11 @@ def _asked(inspect: Callable[..., Any]) -> list[Worker]:
     ]
 
 
-def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
-    """Check that each role, and each queue of turns, has a worker."""
+def check_workers(workers: Sequence[Worker], home_option: str = "") -> Iterator[Finding]:
+    """Check that each role, and each queue of turns, has a worker; ``home_option`` lets a new one join them."""
     for role in Role:
         mine = [worker for worker in workers if worker.role == role]
-        mend = f"start one: harness worker --role {role} --app package.module:registry"
+        mend = f"start one: harness worker --role {role} --app package.module:registry{home_option}"
         if not mine:
             yield wrong("workers", f"no {role} worker answers within {ANSWER_S:g} s", mend)
             continue
@@ -86,29 +86,34 @@ def check_workers(workers: Sequence[Worker]) -> Iterator[Finding]:
             yield wrong("workers", f"nobody takes the queue {', '.join(idle)}", f"{mend} --queues {','.join(idle)}")
 
 
-def check_catalogue(agents: Sequence[PublishedAgent], workers: Sequence[Worker] | None) -> Iterator[Finding]:
+def check_catalogue(
+    agents: Sequence[PublishedAgent], workers: Sequence[Worker] | None, home_option: str = ""
+) -> Iterator[Finding]:
     """Check that there are agents, and that workers serve each of their tools and its queue.
 
     Args:
         agents: The published agents.
         workers: The workers that answered; ``None`` if they could not be asked.
+        home_option: The option by which a new worker joins them, after a space.
     """
     if not agents:
-        mend = "start a coordinator with --app package.module:registry: coordinators publish what they serve"
+        mend = (
+            f"start a coordinator with --app package.module:registry{home_option}: coordinators publish what they serve"
+        )
         yield wrong("catalogue", "no agent is published", mend)
         return
     names = ", ".join(agent.name for agent in agents)
-    missing = [finding for agent in agents for finding in _missing(agent, workers)]
+    missing = [finding for agent in agents for finding in _missing(agent, workers, home_option)]
     yield from missing
     if not missing:
         yield ok("catalogue", f"{len(agents)} published: {names}" + ("; every tool is served" if workers else ""))
 
 
-def _missing(agent: PublishedAgent, workers: Sequence[Worker] | None) -> Iterator[Finding]:
+def _missing(agent: PublishedAgent, workers: Sequence[Worker] | None, home_option: str) -> Iterator[Finding]:
     """Findings about tools that no worker has, and tools whose queue no worker takes."""
     if workers is None:
         return
-    mend = f"start a worker: harness worker --role tools --app {agent.app or 'M:R'}"
+    mend = f"start a worker: harness worker --role tools --app {agent.app or 'M:R'}{home_option}"
     had = {tool for tool in agent.tools if any(_has(worker, tool) for worker in workers)}
     unknown = [tool.name for tool in agent.tools if tool not in had]
     if unknown:

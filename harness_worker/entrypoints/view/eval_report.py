@@ -27,8 +27,14 @@ def agent_table(figures: Json, repeats: int) -> Table:
     return drawn
 
 
-def failure_lines(failures: Sequence[Json], restart: str | None = None) -> Iterator[Text]:
-    """The first failures with their reasons, and how to see more; ``restart`` restarts their stack if it is gone."""
+def failure_lines(failures: Sequence[Json], options: str = "", restart: str | None = None) -> Iterator[Text]:
+    """The first failures with their reasons, and how to see more.
+
+    Args:
+        failures: As :func:`~harness_worker.evaluation.summary.summary` returns them.
+        options: Those by which a command finds their stack, each after a space.
+        restart: The command that restarts their stack, if it is gone.
+    """
     for failure in failures[:SHOWN]:
         named = f"{failure['case']} of {failure['agent']}, repeat {failure['repeat']}"
         turn = f" (turn {failure['turn_id']})" if failure["turn_id"] else ""
@@ -38,7 +44,7 @@ def failure_lines(failures: Sequence[Json], restart: str | None = None) -> Itera
         yield Text(f"… and {counted(len(failures) - SHOWN, 'more failure')}: --json and --out have all")
     if any(failure["turn_id"] for failure in failures):
         first = f", once its stack runs again: {one_line(restart)}" if restart else ""
-        yield Text(f"harness turns show TURN says what a turn did{first}", style="dim")
+        yield Text(f"{one_line(f'harness turns show TURN{options}')} says what a turn did{first}", style="dim")
 
 
 def _rows(figures: Json, repeats: int) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from harness_worker.config import Settings, load_settings
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.asking import agents_of, say_which, there_are
 from harness_worker.entrypoints.cli.eval.cell_runner import Asking
 from harness_worker.entrypoints.cli.eval.evaluation import Evaluation, Plan
@@ -100,11 +101,12 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     chosen = read_cases(str(cases), content_of(cases))[:limit]
     own = load_check(check) if check else None
     console = wide_console(stderr=True)
+    options = Addresses(settings).options
     asking = Asking(
         timeout_s=timeout,
         goes_on=name is not None,
         include=("messages",) if own else (),
-        on_waiting=lambda turn: _tell_waiting(console, turn),
+        on_waiting=lambda turn: _tell_waiting(console, turn, options),
     )
     target = _target(settings, concurrency, app)
     with ResultsFile(out, sweep) if out else nullcontext() as file, reach(target, _saying(console)) as client:
@@ -124,7 +126,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     found = summary(
         EvalSweep(name=sweep, agents=agents, repeats=repeats, threshold=threshold, results=evaluation.results)
     )
-    _print(found, None if is_running(target) else _restart(settings), as_json=as_json)
+    _print(found, options, None if is_running(target) else _restart(settings), as_json=as_json)
     raise typer.Exit(0 if found["passed"] else 1)
 
 
@@ -182,9 +184,9 @@ def _saying(console: Console) -> Callable[[str], None]:
     return lambda words: console.print(words, style="dim", markup=False, soft_wrap=True)
 
 
-def _tell_waiting(console: Console, turn: JsonObject) -> None:
+def _tell_waiting(console: Console, turn: JsonObject, options: str) -> None:
     console.print(
-        f"turn {turn['id']} waits for a person: harness turns approve {turn['id']}, or deny",
+        f"turn {turn['id']} waits for a person: harness turns approve {turn['id']}{options}, or deny",
         markup=False,
         soft_wrap=True,
     )
@@ -192,17 +194,15 @@ def _tell_waiting(console: Console, turn: JsonObject) -> None:
 
 def _restart(settings: Settings) -> str:
     """The command that restarts a stack that ran for the sweep alone."""
-    command = ["harness", "up", "--app", str(settings.app)]
-    is_usual = settings.home == Settings.model_fields["home"].default
-    return shlex.join(command if is_usual else [*command, "--home", str(settings.home)])
+    return f"harness up --app {shlex.quote(str(settings.app))}{Addresses(settings).home_option}"
 
 
-def _print(found: JsonObject, restart: str | None, *, as_json: bool) -> None:
+def _print(found: JsonObject, options: str, restart: str | None, *, as_json: bool) -> None:
     if as_json:
         write_json(found)
         return
     console = wide_console()
     for figures in found["agents"]:
         console.print(agent_table(figures, found["repeats"]))
-    for line in failure_lines(found["failures"], restart):
+    for line in failure_lines(found["failures"], options, restart):
         console.print(line, soft_wrap=True)

@@ -7,6 +7,8 @@ from typing import Annotated, Final
 import typer
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.config import load_settings
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
 from harness_worker.entrypoints.cli.options import (
     After,
@@ -138,8 +140,9 @@ def tail(
     """Follow a turn live until it ends. Exits with 0 if it completed, else with 1."""
     with running_at(url, home) as client:
         turn_id = whole_id(client, turn)
+        options = Addresses(load_settings(home=home, gateway_url=url)).options
         client.turn(turn_id)  # report a wrong id, or an absent gateway, at once
-        ended = _print_events(client, turn_id, after) if as_json else _draw(client, turn_id)
+        ended = _print_events(client, turn_id, after) if as_json else _draw(client, turn_id, options)
     raise typer.Exit(0 if ended["status"] == TurnStatus.COMPLETED else 1)
 
 
@@ -191,10 +194,10 @@ def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject
     return PatientGateway(client, clock).turn(turn_id)
 
 
-def _draw(client: GatewayClient, turn_id: str) -> JsonObject:
+def _draw(client: GatewayClient, turn_id: str, options: str) -> JsonObject:
     clock, out = SystemClock(), console()
     with Screen(out, clock.monotonic) as screen:
-        ended = Watcher(client, clock, prompting(out, clock, ask=False)).follow(turn_id, screen)
+        ended = Watcher(client, clock, prompting(out, clock, ask=False, options=options)).follow(turn_id, screen)
     out.print(f"  {totals(ended, took_s(ended))}", style="bold", markup=False)
     return ended
 

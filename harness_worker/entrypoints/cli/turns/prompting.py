@@ -27,12 +27,15 @@ _TOO_LATE: Final = frozenset({"stale_input", "turn_finished"})
 """The codes by which an answer is refused because somebody else was faster, or the question has expired."""
 
 
-def prompting(console: Console, clock: Clock, *, ask: bool) -> OnWaiting:
+def prompting(console: Console, clock: Clock, *, ask: bool, options: str = "") -> OnWaiting:
     """Ask on the terminal, if allowed; otherwise say once on the console how to answer, and go on waiting.
+
+    ``options`` are those by which the command that answers finds the stack, each after a space.
 
     While the gateway is away, an answer is sent again, paced by ``clock``; the first that arrives counts.
     """
-    return _asker(console, Patience(clock)) if ask and console.is_terminal and sys.stdin.isatty() else _teller(console)
+    is_asked = ask and console.is_terminal and sys.stdin.isatty()
+    return _asker(console, Patience(clock)) if is_asked else _teller(console, options)
 
 
 def _asker(console: Console, patiently: Patience) -> OnWaiting:
@@ -54,7 +57,7 @@ def _asker(console: Console, patiently: Patience) -> OnWaiting:
     return ask
 
 
-def _teller(console: Console) -> OnWaiting:
+def _teller(console: Console, options: str) -> OnWaiting:
     known: set[tuple[str, str]] = set()
 
     def tell(_client: GatewayClient, turn: JsonObject) -> None:
@@ -64,6 +67,7 @@ def _teller(console: Console) -> OnWaiting:
         for question in new.values():
             console.print(f"  waiting for approval: {question}", markup=False, soft_wrap=True)
         for turn_id in dict.fromkeys(turn_id for turn_id, _ in new):
-            console.print(f"  harness turns approve {turn_id}, or deny", style="dim", markup=False, soft_wrap=True)
+            told = f"  harness turns approve {turn_id}{options}, or deny"
+            console.print(told, style="dim", markup=False, soft_wrap=True)
 
     return tell
