@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from harness_worker.variables import (
@@ -21,19 +21,13 @@ from harness_worker.variables import (
 )
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
-_HOME: Final = Path(".harness")
 
 
 def _header_value(key: SecretStr | None) -> SecretStr | None:
-    """``key``, if a header can hold it; ``None`` if it is blank, as from an empty file."""
+    """``key``, if a header can hold it; otherwise raises :class:`ValueError`."""
     if key and not re.fullmatch("[!-~]+", key.get_secret_value()):
         raise ValueError("must be visible characters of ASCII, without white space between them")
-    return key or None
-
-
-def _named_home(home: object) -> object:
-    """``home``; blank text counts as absent, because it would mean the working directory."""
-    return _HOME if isinstance(home, str) and not home.strip() else home
+    return key
 
 
 class Settings(SharedSettings):
@@ -47,22 +41,20 @@ class Settings(SharedSettings):
     model_config = SettingsConfigDict(populate_by_name=True)
 
     app: str | None = Field(default=None, description="module:registry, the agents and tools to serve")
-    home: Annotated[Path, BeforeValidator(_named_home)] = Field(
-        default=_HOME, description="where `harness up` keeps its data"
-    )
+    home: Path = Field(default=Path(".harness"), description="where `harness up` keeps its data")
     database_url: str | None = Field(default=None, description="sqlite:///FILE or postgresql://…")
     gateway_url: str | None = Field(default=None, description="a running gateway, for commands that ask one")
     api_key: Annotated[SecretStr | None, AfterValidator(_header_value)] = Field(
         default=None, description="the key of that gateway, for commands that ask it"
     )
-    vault: Annotated[str, Field(min_length=1)] | None = Field(
+    vault: str | None = Field(
         default=None, description="a directory of documents, for every agent that names none of its own"
     )
     retriever: Literal["bm25", "semantic"] = Field(
         default="bm25", description="finds memories and documents by words in common, or by meaning"
     )
     flower_auth: SecretStr | None = Field(default=None, description="user:password that Flower asks for")
-    anthropic_api_key: Annotated[SecretStr | None, AfterValidator(lambda key: key or None)] = Field(
+    anthropic_api_key: SecretStr | None = Field(
         default=None, validation_alias="ANTHROPIC_API_KEY", description="the key for agents whose model is Claude"
     )
     anthropic_base_url: HttpUrl | None = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from harness_worker.credentials import webhook_secrets
@@ -34,10 +34,8 @@ def _upper(text: object) -> object:
     return text.strip().upper() if isinstance(text, str) else text
 
 
-def _rooted(url: str | None) -> str | None:
-    """``url``, if it means the same in every working directory; ``None`` if blank; else raises :class:`ValueError`."""
-    if not url:
-        return None
+def _rooted(url: str) -> str:
+    """``url``, if it means the same in every working directory; otherwise raises :class:`ValueError`."""
     path = url.removeprefix("file://").removeprefix("local://")
     if not path.startswith(("/", "~")) and (path != url or "://" not in url):
         raise ValueError("give a URL such as file:///DIR or s3://BUCKET/DIR")
@@ -47,7 +45,7 @@ def _rooted(url: str | None) -> str | None:
 RedisUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, REDIS_SCHEMES))]
 HttpUrl: TypeAlias = Annotated[str, AfterValidator(lambda url: service_url(url, HTTP_SCHEMES))]
 BrokerUrl: TypeAlias = Annotated[str, AfterValidator(lambda urls: service_urls(urls, BROKER_SCHEMES))]
-ArtifactUrl: TypeAlias = Annotated[str | None, AfterValidator(_rooted)]
+ArtifactUrl: TypeAlias = Annotated[str, AfterValidator(_rooted)]
 LogLevel: TypeAlias = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_stripped)]
 WebhookSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_usable)]
@@ -56,21 +54,27 @@ WebhookSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_usable)]
 class SharedSettings(BaseSettings):
     """The settings that both packages have; a field ``x`` is the variable ``HARNESS_X``.
 
-    White space around a value is dropped, because values from files, such as secrets, often end in a newline.
+    White space around a value is dropped, because values from files, such as secrets, often end in a newline. A value
+    that is blank, as from an empty file, counts as absent.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, str_strip_whitespace=True
-    )
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", str_strip_whitespace=True)
 
     redis_url: RedisUrl | None = Field(default=None, description="redis://HOST:PORT/DB: gate, live events, broker")
     broker_url: BrokerUrl | None = Field(default=None, description="the Celery broker, if it is not the Redis above")
-    artifact_url: ArtifactUrl = Field(default=None, description="fsspec URL of the artifact store: file:///DIR, s3://…")
+    artifact_url: ArtifactUrl | None = Field(
+        default=None, description="fsspec URL of the artifact store: file:///DIR, s3://…"
+    )
     webhook_secret: WebhookSecret = Field(
         default=None, description="what webhooks are signed with: one secret, or the new one, a space and the old one"
     )
     max_body_bytes: Annotated[int, Field(ge=1_000)] = 10_000_000
     log_level: LogLevel = "INFO"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_blanks(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in given.items() if not (isinstance(value, str) and not value.strip())}
 
 
 def loaded(kind: type[S], overrides: Mapping[str, Any], complaint: Callable[[ErrorDetails], str]) -> S:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kombu import Connection
 
-from harness_worker.config import load_settings
+from harness_worker.config import Settings, load_settings, variable_of
 from harness_worker.entrypoints.stack.probes import check_broker
 from harness_worker.errors import ConfigError
 
@@ -114,9 +114,8 @@ def test_artifact_store_that_depends_on_the_directory_is_refused(url: str) -> No
     "url", ["/var/artifacts", "~/artifacts", "file:///var/artifacts", "s3://bucket/x", "memory://"]
 )
 def test_artifact_store_that_is_the_same_everywhere_is_taken(url: str) -> None:
-    """As it is; a blank one is none."""
+    """As it is."""
     assert load_settings(artifact_url=url).artifact_url == url
-    assert load_settings(artifact_url=" ").artifact_url is None
 
 
 def test_level_of_logs_may_be_written_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,18 +181,22 @@ def test_white_space_around_a_value_is_dropped(monkeypatch: pytest.MonkeyPatch) 
     assert settings.trace_content
 
 
-@pytest.mark.parametrize(("given", "home"), {"": ".harness", " \n": ".harness", ".": ".", " data\n": "data"}.items())
-def test_blank_home_is_not_the_working_directory(given: str, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is as one that is not set; who means the working directory says so."""
+@pytest.mark.parametrize(("given", "home"), {".": ".", " data\n": "data"}.items())
+def test_home_is_the_working_directory_if_it_is_named(given: str, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative homes begin there."""
     monkeypatch.setenv("HARNESS_HOME", given)
     assert load_settings().home == Path(home)
 
 
-@pytest.mark.parametrize("key", ["", " ", "\n"])
-def test_blank_key_is_none(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an empty file gives it: the turn then says which variable to set."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
-    assert load_settings().anthropic_api_key is None
+@pytest.mark.parametrize("blank", ["", " ", " \n"])
+@pytest.mark.parametrize("field", sorted(Settings.model_fields))
+def test_blank_variable_counts_as_unset(field: str, blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from an empty file, or a shell's variable that is not set: the default holds, whatever the setting is."""
+    monkeypatch.delenv(variable_of(field), raising=False)
+    usual = load_settings()
+    monkeypatch.setenv(variable_of(field), blank)
+    assert load_settings() == usual
+    assert load_settings(**{field: blank}) == usual
 
 
 def test_api_key_is_one_that_a_header_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
