@@ -84,12 +84,12 @@ def _check_options(url: str) -> None:
 
 
 def service_urls(urls: str, schemes: Sequence[str]) -> str:
-    """Several URLs, separated by semicolons, which kombu tries one after the other.
+    """Several URLs, separated by semicolons and perhaps spaces, which kombu tries one after the other.
 
     Raises:
         ValueError: As in :func:`service_url`.
     """
-    return ";".join(service_url(url, schemes) for url in urls.split(";"))
+    return ";".join(service_url(url.strip(), schemes) for url in urls.split(";"))
 
 
 def host_of(url: str) -> str:

@@ -35,9 +35,11 @@ def _upper(text: object) -> object:
 
 
 def _rooted(url: str) -> str:
-    """``url``, if it means the same in every working directory; otherwise raises :class:`ValueError`."""
+    """``url``, if it names one place whatever the working directory; otherwise raises :class:`ValueError`."""
     path = url.removeprefix("file://").removeprefix("local://")
-    if not path.startswith(("/", "~")) and (path != url or "://" not in url):
+    is_remote = path == url and "://" in url
+    has_bucket = not url.endswith("://") or url == "memory://"  # which needs none
+    if not (has_bucket if is_remote else path.startswith(("/", "~"))):
         raise ValueError("give a URL such as file:///DIR or s3://BUCKET/DIR")
     return url
 

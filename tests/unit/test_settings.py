@@ -30,7 +30,7 @@ def test_urls_of_redis_are_taken(url: str) -> None:
     [
         ("rediss://u:p@h:6380/1", "rediss://u:p@h:6380/1?ssl_cert_reqs=required"),
         ("rediss://h?ssl_ca_certs=/c.pem", "rediss://h?ssl_ca_certs=/c.pem&ssl_cert_reqs=required"),
-        ("rediss://h;rediss://i", "rediss://h?ssl_cert_reqs=required;rediss://i?ssl_cert_reqs=required"),
+        ("rediss://h; rediss://i", "rediss://h?ssl_cert_reqs=required;rediss://i?ssl_cert_reqs=required"),
     ],
 )
 def test_certificate_is_checked_unless_the_url_says_otherwise(url: str, taken: str) -> None:
@@ -102,9 +102,9 @@ def test_where_nothing_can_be_posted_to_is_refused(name: str, url: str, monkeypa
         load_settings()
 
 
-@pytest.mark.parametrize("url", ["foo", "./artifacts", "C", "file://artifacts", "local://x", "file://"])
-def test_artifact_store_that_depends_on_the_directory_is_refused(url: str) -> None:
-    """Each process would keep artifacts where it was started, and the gateway would find none."""
+@pytest.mark.parametrize("url", ["foo", "./artifacts", "C", "file://artifacts", "local://x", "file://", "s3://"])
+def test_artifact_store_that_names_no_one_place_is_refused(url: str) -> None:
+    """Each process would keep artifacts where it was started, and the gateway would find none; or none could at all."""
     told = rf"^HARNESS_ARTIFACT_URL='{url}': give a URL such as file:///DIR or s3://BUCKET/DIR$"
     with pytest.raises(ConfigError, match=told):
         load_settings(artifact_url=url)
