@@ -29,17 +29,19 @@ def moment(text: object) -> object:
     """An RFC 3339 time, or the beginning of a day in UTC, as seconds since the epoch; a value that is no text stays.
 
     Raises:
-        ValueError: The text is neither a time nor a day.
+        ValueError: The text is neither a time nor a day, or no turn can be of that time.
     """
     if not isinstance(text, str):
         return text
     spaced = re.sub(r" (?=\d\d:\d\d$)", "+", text)  # a plus in a URL becomes a space
     try:
-        at = _read(spaced.upper()) if _MOMENT.fullmatch(spaced) else -1.0
+        at = _read(spaced.upper()) if _MOMENT.fullmatch(spaced) else None
     except ValueError:
-        at = -1.0
-    if not 0.0 <= at < BEYOND_S:
+        at = None
+    if at is None:
         raise ValueError("give a time with its zone, such as 2026-01-31T18:00:00Z, or a day, 2026-01-31")
+    if not 0.0 <= at < BEYOND_S:
+        raise ValueError("lies before 1970 or too far ahead")
     return at
 
 
