@@ -196,6 +196,8 @@ def test_doctor_tells_what_mends_a_service_that_answers_with_no(
         assert "user and the password" in checks["redis"][0]["mend"], checks["redis"]
         checks = examined(stack, 1, HARNESS_DATABASE_URL=nobody)
         assert checks["database"][0]["mend"].startswith("create it, then `harness migrate`"), checks["database"]
+        checks = examined(stack, 1, HARNESS_DATABASE_URL="sqlite:////")
+        assert checks["database"][0]["mend"].startswith("name a file, in a folder"), checks["database"]
         admin.execute(f"drop role {name}".encode())
     postgres_server.drop_database(url)
 

@@ -30,6 +30,7 @@ _DATABASE_INSTEAD = {
     "authentication failed": "correct the user and the password in HARNESS_DATABASE_URL",
     "does not exist": "create it, then `harness migrate` makes the tables; or correct the name in HARNESS_DATABASE_URL",
     "unsupported startup parameter": database.MEND_POOLER,
+    "unable to open database file": "name a file, in a folder that exists and may be read, in HARNESS_DATABASE_URL",
 }
 """Words in an error, and what to do then instead of starting the service."""
 _MEND_ARTIFACTS = "make it writable for the workers, or set HARNESS_ARTIFACT_URL"
