@@ -235,6 +235,25 @@ MAX_METADATA_CHARS: Final = 512
 MAX_SESSION_ID_CHARS: Final = 255
 
 
+_OF_TYPES: Final = {
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "Input should be an object"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "Input should be a list"),
+    "none_required": "Input should be null",
+}
+_IN_JSON: Final = {"Dictionary": "Object", "Tuple": "List", "Set": "List", "Frozenset": "List"}
+_OF_PYTHON: Final = re.compile(f"^({'|'.join(_IN_JSON)})(?= should have )")
+
+
+def complaint(error: Mapping[str, Any]) -> str:
+    """What pydantic says is wrong with a value, in words for those who know JSON, and not Python.
+
+    Args:
+        error: One of the errors of a ``ValidationError``.
+    """
+    said = _OF_TYPES.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
+    return _OF_PYTHON.sub(lambda found: _IN_JSON[found[0]], said)
+
+
 def storable(text: str) -> str:
     """``text``, if every database can store it.
 

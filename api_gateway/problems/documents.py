@@ -9,6 +9,8 @@ from typing import Any, Final
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness_worker.wire import complaint
+
 MEDIA_TYPE: Final = "application/problem+json"
 CODES: Final[Mapping[str, int]] = {
     "unauthorized": 401,
@@ -162,9 +164,8 @@ def _printable(part: str | int) -> str | int:
 
 
 def _message(error: Mapping[str, Any]) -> str:
-    message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] in TOO_SHORT and error["ctx"]["min_length"] == 1:
         return "must not be empty"
     if error["type"] == "too_long" and error["ctx"]["field_type"] == "Value":  # a text whose characters were checked
         return "must have at most {max_length} characters, not {actual_length}".format_map(error["ctx"])
-    return "unknown field" if error["type"] == "extra_forbidden" else message
+    return "unknown field" if error["type"] == "extra_forbidden" else complaint(error)

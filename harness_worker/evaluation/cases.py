@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.json_lines import numbered_lines, parsed
-from harness_worker.wire import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, StopReason, storable
+from harness_worker.wire import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, StopReason, complaint, storable
 
 OURS: Final = ("sweep", "case", "repeat")
 """Keys of a turn's metadata that name its cell."""
@@ -191,7 +191,7 @@ def _problem(error: Mapping[str, Any]) -> str:
     place = ".".join(str(step) for step in error["loc"])
     if error["type"] == "extra_forbidden":
         return f"{place}: unknown field; there are: {', '.join(_fields_at(error['loc'][:-1]))}"
-    said = "required, but missing" if error["type"] == "missing" else str(error["msg"]).removeprefix("Value error, ")
+    said = "required, but missing" if error["type"] == "missing" else complaint(error)
     return f"{place}: {said[0].lower()}{said[1:]}"
 
 

@@ -251,6 +251,14 @@ def test_model_names_the_line_that_is_malformed(model: ModelClient, script: Scri
     assert model.complete(asked(file)).content == tuple(TEXT)
 
 
+def test_model_tells_a_malformed_line_in_words_of_json(model: ModelClient, script: Script) -> None:
+    """The author of a script wrote no tuple."""
+    file = script({"step": 0, "content": "text"}, {"step": 1, "content": TEXT, "usage": 1})
+    for step, told in enumerate(("content: Input should be a list$", "usage: Input should be an object$")):
+        with pytest.raises(ModelError, match=told):
+            model.complete(asked(file, step=step))
+
+
 def test_model_refuses_to_choose_between_different_lines(model: ModelClient, script: Script) -> None:
     """The error names the line that says something else for the same step; a line written twice is the same."""
     first = {"step": 0, "content": TEXT}

@@ -82,7 +82,9 @@ def test_cases_are_numbered_by_their_lines() -> None:
         ({"input": "a", "metadata": {"sweep": "x"}}, "metadata: sweep: these keys name the cell"),
         ({"input": "a", "metadata": {"n": 1}}, "metadata.n: input should be a valid string"),
         ({"input": "a", "metadata": {"n": "x" * 513}}, "metadata.n: string should have at most 512 characters"),
-        ({"input": "a", "metadata": {str(n): "" for n in range(14)}}, "metadata: dictionary should have at most 13"),
+        ({"input": "a", "metadata": {str(n): "" for n in range(14)}}, "metadata: object should have at most 13"),
+        ({"input": "a", "expect": []}, "expect: input should be an object"),
+        ({"input": "a", "expect": {"calls": 1}}, "expect.calls: input should be a list"),
     ],
 )
 def test_wrong_line_is_told(line: object, told: str) -> None:

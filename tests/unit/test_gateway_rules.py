@@ -443,6 +443,21 @@ def test_what_is_empty_and_must_not_be_is_told_so(model: type[BaseModel], body: 
     assert [problem.msg for problem in field_problems(refused.value.errors())] == ["must not be empty"]
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"budget": []}, "Input should be an object"),
+        ({"metadata": 1}, "Input should be an object"),
+        ([], "Input should be an object"),
+    ],
+)
+def test_what_is_wrong_is_told_in_words_of_json(body: object, told: str) -> None:
+    """Whoever wrote a body knows no dictionary to extract fields from."""
+    with pytest.raises(ValidationError) as refused:
+        TurnRequest.model_validate(body)
+    assert told in [problem.msg for problem in field_problems(refused.value.errors())]
+
+
 def test_text_that_is_too_long_has_characters() -> None:
     """The author of a session's name is told of characters, not of items."""
     with pytest.raises(ValidationError) as refused:

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 
 from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.errors import ModelError
+from harness_worker.wire import complaint
 
 ScriptKey: TypeAlias = tuple[RequestKind, str, int]
 """The key of a line: kind, script, step."""
@@ -186,4 +187,4 @@ def _json(text: bytes) -> object:
 
 def _problem(error: Mapping[str, Any]) -> str:
     place = ".".join(str(step) for step in error["loc"])
-    return f"{place}: {error['msg']}" if place else str(error["msg"])
+    return f"{place}: {complaint(error)}" if place else complaint(error)

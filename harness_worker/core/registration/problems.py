@@ -13,6 +13,7 @@ from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.tools import Arguments
 from harness_worker.core.text import clean_text, cut_text
 from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
+from harness_worker.wire import complaint
 
 MAX_PROBLEMS = 20
 MISSING = "required, but missing"
@@ -85,7 +86,7 @@ def _wrong(argument: Arguments) -> str | None:
 def _line(error: Mapping[str, Any]) -> str:
     said = _SAID.get(error["type"])
     if said is None:
-        message = clean_text(error["msg"])
+        message = clean_text(complaint(error))
         said = f"{message[:1].lower()}{message[1:]} (got {_shown(error['input'])})"
     return f"{place(error['loc'])}: {said}"
 
