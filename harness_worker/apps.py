@@ -85,11 +85,15 @@ def _imported(label: str, module_name: str) -> ModuleType:
     _make_importable(str(Path.cwd()))
     match attempt(import_module, module_name):
         case Raised(error=error):
-            words = words_of(error) or "(no message)"
-            said = words if isinstance(error, ConfigError) else f"{type(error).__name__}: {words}"
-            raise ConfigError(f"{label}: {said}{_place(error, module_name)}") from error
+            raise _refusal(label, error, module_name) from error
         case module:
             return module
+
+
+def _refusal(label: str, error: BaseException, module_name: str) -> ConfigError:
+    words = words_of(error) or "(no message)"
+    said = words if isinstance(error, ConfigError) else f"{type(error).__name__}: {words}"
+    return ConfigError(f"{label}: {said}{_place(error, module_name)}")
 
 
 def _place(error: BaseException, module_name: str) -> str:
@@ -131,9 +135,13 @@ def _make_importable(directory: str) -> None:
 def _named(label: str, module: ModuleType, names: list[str], hint: str = "") -> object:
     found: object = module
     for name in names:
-        if not hasattr(found, name):
-            raise ConfigError(f"{label}: {module.__name__} has no {'.'.join(names)!r}{hint}")
-        found = getattr(found, name)
+        match attempt(getattr, found, name):
+            case Raised(error=AttributeError()):
+                raise ConfigError(f"{label}: {module.__name__} has no {'.'.join(names)!r}{hint}")
+            case Raised(error=error):
+                raise _refusal(label, error, module.__name__) from error
+            case value:
+                found = value
     return found
 
 

@@ -103,6 +103,15 @@ def test_line_may_be_in_another_module_of_the_application(write: Write, tmp_path
     assert refusal(f"{write('import parts.worse')}:registry").endswith("invalid syntax (worse.py, line 1)")
 
 
+def test_module_that_raises_when_it_is_asked_for_its_registry_is_told(write: Write) -> None:
+    """Some modules import what they name only when they are asked for it (PEP 562)."""
+    app = write("def __getattr__(name):\n    raise ImportError(f'{name} needs more')\n")
+    assert (
+        refusal(f"{app}:registry")
+        == f"application '{app}:registry': ImportError: registry needs more ({app}.py, line 2)"
+    )
+
+
 def test_load_registry_takes_the_ceiling_of_timeouts_from_the_settings(write: Write) -> None:
     """``timeout_s`` is at most 45 unless the settings say so."""
     source = GOOD + "@registry.tool(timeout_s=60)\ndef f() -> int:\n    return 1\n"
