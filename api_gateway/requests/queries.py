@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -43,16 +43,9 @@ class PageQuery(ClosedQuery):
 class TurnQuery(ClosedQuery):
     """What to add to a turn."""
 
-    include: (
-        Annotated[
-            str,
-            Field(
-                pattern="^(messages|scores|messages,scores|scores,messages)$",
-                description="`messages` adds the history, `scores` what judges say; join both with a comma",
-            ),
-        ]
-        | None
-    ) = None
+    include: Literal["messages", "scores", "messages,scores", "scores,messages"] | None = Field(
+        default=None, description="`messages` adds the history, `scores` what judges say; join both with a comma"
+    )
 
     @property
     def parts(self) -> frozenset[str]:
