@@ -52,6 +52,10 @@ def test_version_is_one_line() -> None:
         (["worker", "--role", "tools", "--ready-file", "/nonexistent/r"], "--ready-file /nonexistent/r: No such file"),
         (["up", "--home", ""], "--home is blank: name a directory"),
         (["turns", "list", "--home=  "], "--home is blank: name a directory"),
+        (
+            ["turns", "cancel", "--metadata", "a=b", "--url", ""],
+            "--url is blank: give http://HOST:PORT, or leave it out",
+        ),
     ],
 )
 def test_wrong_usage_exits_2(arguments: list[str], words: str) -> None:

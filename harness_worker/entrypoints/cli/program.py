@@ -29,6 +29,7 @@ UNAVAILABLE: Final = 503
 """The gateway's status while a service that it needs is away."""
 
 _UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_ADDRESSES: Final = {"--home": "name a directory", "--url": "give http://HOST:PORT"}
 _DISTRIBUTION: Final = "agent-harness"
 
 _HELP: Final = """Run agents whose turns survive any process dying.
@@ -171,22 +172,23 @@ def _in_words(bug: Exception) -> str:
 
 
 def _check_arguments() -> None:
-    """Refuse a blank home, and bytes that are not text, which neither JSON nor SQL can hold."""
+    """Refuse a blank address, and bytes that are not text, which neither JSON nor SQL can hold."""
     encoding = sys.getfilesystemencoding()
     for argument in sys.argv[1:]:
         given = os.fsencode(argument)
         shown = given.decode(encoding, errors="backslashreplace")
         if os.fsencode(shown) != given:
             raise ConfigError(f"{masked(shown)}: this argument is not text in {encoding}")
-    _check_home(sys.argv[1:])
+    for option, advice in _ADDRESSES.items():
+        _check_address(option, advice, sys.argv[1:])
 
 
-def _check_home(arguments: Sequence[str]) -> None:
-    """Refuse a blank home, as from an unset shell variable: as a path it would be the working directory."""
-    homes = [value for option, value in pairwise(arguments) if option == "--home"]
-    homes += [argument.removeprefix("--home=") for argument in arguments if argument.startswith("--home=")]
-    if any(not home.strip() for home in homes):
-        raise ConfigError("--home is blank: name a directory, or leave it out")
+def _check_address(option: str, advice: str, arguments: Sequence[str]) -> None:
+    """Refuse a blank address, as from an unset shell variable: the command would act on another stack."""
+    given = [value for name, value in pairwise(arguments) if name == option]
+    given += [argument.removeprefix(f"{option}=") for argument in arguments if argument.startswith(f"{option}=")]
+    if any(not address.strip() for address in given):
+        raise ConfigError(f"{option} is blank: {advice}, or leave it out")
 
 
 def _told(message: str, code: int) -> int:
