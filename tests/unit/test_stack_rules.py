@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harness_worker.adapters.blobs.store import FsspecBlobs
+from harness_worker.bootstrap.engine import artifact_url_of
 from harness_worker.config import Settings, load_settings
+from harness_worker.databases import parse_url
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.target import Target, reach
 from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
@@ -168,6 +171,18 @@ def test_other_lines_are_no_ready_line(line: str) -> None:
     """Anything else is refused."""
     with pytest.raises(ValueError, match=r".+"):
         from_ready_line(line)
+
+
+@pytest.mark.parametrize("name", ["my home", "a%20b", "what?x=1", "#1", "ä", "a@b", "a:b"])
+def test_home_keeps_everything_within_itself(name: str, tmp_path: Path) -> None:
+    """Whatever its path looks like in a URL: two homes would share a database, or artifacts have no directory."""
+    home = Home(tmp_path / name)
+    home.prepare()
+    assert parse_url(home.database_url).database == str(home.path / "harness.db")
+    for url in (home.artifact_url, artifact_url_of(Settings(home=home.path))):
+        FsspecBlobs(url).put("turn/art_1", b"x")
+        assert (home.artifacts / "turn" / "art_1").read_bytes() == b"x"
+        (home.artifacts / "turn" / "art_1").unlink()
 
 
 def test_relative_database_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

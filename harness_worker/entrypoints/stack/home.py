@@ -47,12 +47,13 @@ class Home:
     @property
     def database_url(self) -> str:
         """The SQLite database that is used unless another database is given."""
-        return f"sqlite:///{self.path / 'harness.db'}"
+        file = str(self.path / "harness.db")
+        return f"sqlite:///{file.replace('%', '%25').replace('?', '%3F')}"
 
     @property
     def artifact_url(self) -> str:
         """The artifact store that is used unless another one is given."""
-        return self.artifacts.as_uri()
+        return f"file://{self.artifacts}"  # as it is, because fsspec decodes nothing
 
     def prepare(self) -> None:
         """Create the directories, readable only by this user; an existing home keeps its permissions.
