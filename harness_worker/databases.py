@@ -62,6 +62,9 @@ def parse_url(url: str) -> URL:
     if parsed.drivername in _POSTGRES_NAMES:
         return parsed.set(drivername=POSTGRES_DRIVER)
     if parsed.drivername == "sqlite" and parsed.database not in _IN_MEMORY:
+        if parsed.query:
+            told = "SQLite takes no options; write a ? of the file's name as %3F"
+            raise ConfigError(f"HARNESS_DATABASE_URL={masked(str(parsed))}: {told}")
         return parsed
     raise ConfigError(f"HARNESS_DATABASE_URL={masked(str(parsed))}: use sqlite:///FILE or postgresql://…")
 

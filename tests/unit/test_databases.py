@@ -1,10 +1,22 @@
-"""How long a client of Postgres waits for an answer."""
+"""URLs of databases, and how long a client of Postgres waits for an answer."""
 
 from __future__ import annotations
 
 import pytest
 
 from harness_worker.databases import longest_answer_s, parse_url, postgres_arguments
+from harness_worker.errors import ConfigError
+
+
+@pytest.mark.parametrize("query", ["?timeout=abc", "?timeout=5", "?mode=ro", "?uri=true&mode=ro", "?x=1&x=2"])
+def test_options_of_sqlite_are_refused(query: str) -> None:
+    """Some would end in a ValueError, and others do nothing, as ``mode=ro`` does."""
+    told = (
+        r"^HARNESS_DATABASE_URL=sqlite:///a%3Fb\.db\?.*: SQLite takes no options; write a \? of the file's name as %3F$"
+    )
+    with pytest.raises(ConfigError, match=told):
+        parse_url(f"sqlite:///a%3Fb.db{query}")
+    assert parse_url("sqlite:///a%3Fb.db").database == "a?b.db"
 
 
 @pytest.mark.parametrize(
