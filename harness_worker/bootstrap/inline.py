@@ -71,12 +71,13 @@ class AgentHarness:
             SQLite file that is removed with this object.
 
     Raises:
-        ConfigError: A setting is wrong, an agent's vault is missing, or something that a setting needs is not
-            installed.
+        ConfigError: An argument is of another kind, a setting is wrong, an agent's vault is missing, or something that
+            a setting needs is not installed.
     """
 
     def __init__(self, registry: Registry, settings: Settings | None = None) -> None:
-        given = settings or load_settings()
+        given = load_settings() if settings is None else settings
+        _check_kinds(registry, given)
         self._knowledge = make_knowledge(given, registry.agents)
         traces = make_traces(given)
         self._registry = registry
@@ -298,3 +299,11 @@ def _unwatched(_visit: Visit) -> Generator[threading.Event]:
 def _unlimited(remaining_s: float, is_revoked: Callable[[], bool]) -> Generator[None]:  # noqa: ARG001 - the port's signature
     """Sets no limit, because a thread cannot be stopped; late results are dropped."""
     yield
+
+
+def _check_kinds(registry: object, settings: object) -> None:
+    """Refuse what is no registry or no settings: callers are not type-checked."""
+    if not isinstance(registry, Registry):
+        raise ConfigError(f"registry must be a Registry, not {registry!r}")
+    if not isinstance(settings, Settings):
+        raise ConfigError(f"settings must be Settings, not {settings!r}")

@@ -275,6 +275,21 @@ def test_harness_that_was_closed_says_so(harness: AgentHarness) -> None:
             use()
 
 
+@pytest.mark.parametrize(
+    ("registry", "settings", "problem"),
+    [
+        (None, None, "registry must be a Registry, not None"),
+        (Registry, None, f"registry must be a Registry, not {Registry}"),
+        (Registry(), {"grace_s": 1}, "settings must be Settings, not {'grace_s': 1}"),
+    ],
+)
+def test_harness_of_something_else_is_refused(registry: Any, settings: Any, problem: str) -> None:  # noqa: ANN401 - of any kind
+    """Whoever forgot the parentheses of ``Registry()`` reads what is missing."""
+    with pytest.raises(ConfigError) as raised:
+        AgentHarness(registry, settings)
+    assert str(raised.value) == problem
+
+
 def test_harness_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the journal cannot be opened elsewhere, the temporary directory made for it is removed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
