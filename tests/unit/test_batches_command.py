@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness_worker.entrypoints.cli.batch_items import items_in, until_ended
+from harness_worker.entrypoints.cli.batch_items import items_in, told_by_line, until_ended
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id, whole_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_table
@@ -62,6 +62,15 @@ def test_a_file_that_holds_no_turns_is_told_by_its_line(content: bytes, said: st
     with pytest.raises(ConfigError) as refused:
         items_in("f", content, None)
     assert str(refused.value).startswith(said)
+
+
+def test_line_that_names_no_agent_is_told_of_the_option() -> None:
+    """One option is enough for all lines."""
+    items = items_in("f", b'{"custom_id": "a", "params": {"input": "x"}}', None)
+    error = {"loc": ["body", "requests", 0, "params", "agent"], "msg": "Field required"}
+    with pytest.raises(ConfigError) as refused, told_by_line(items):
+        raise RequestRefused(422, "invalid_request", "", {"errors": [error]})
+    assert str(refused.value) == "f:1: params.agent: Field required, or --agent NAME for all lines that name none"
 
 
 def client_that_answers(*answers: httpx2.Response | Exception) -> GatewayClient:

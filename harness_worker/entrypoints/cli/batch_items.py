@@ -79,7 +79,7 @@ def told_by_line(items: Sequence[Item]) -> Generator[None]:
         if not errors:
             raise
         raise ConfigError(
-            "\n  ".join(f"{_place(error['loc'], items)}: {error['msg']}" for error in errors)
+            "\n  ".join(f"{_place(error['loc'], items)}: {_said(error)}" for error in errors)
         ) from refused
 
 
@@ -89,6 +89,11 @@ def _place(loc: Sequence[str | int], items: Sequence[Item]) -> str:
             return ": ".join([items[number].place, *filter(None, [".".join(map(str, rest))])])
         case _:
             return ".".join(map(str, loc))
+
+
+def _said(error: JsonObject) -> str:
+    is_option_missing = error["loc"][3:] == ["params", "agent"] and error["msg"] == "Field required"
+    return f"{error['msg']}, or --agent NAME for all lines that name none" if is_option_missing else error["msg"]
 
 
 def has_ended(batch: Mapping[str, Any]) -> bool:
