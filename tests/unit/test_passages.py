@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +39,14 @@ def test_heading_keeps_the_signs_of_its_title() -> None:
     """Only those after a blank close it; one that is nothing else begins a section without a title of its own."""
     found = passages_of("a.md", "# C#\n\n1\n\n## F# ##\n\n2\n\n## ##\n\n3\n\n#4")
     assert [(each.title, each.text) for each in found] == [("C#", "1"), ("F#", "2"), ("F#", "3\n\n#4")]
+
+
+def test_heading_with_a_wide_gap_is_read_at_once() -> None:
+    """Its length is all that reading it takes time for: until it is read, no other thread of the process runs."""
+    began = process_time()
+    (found,) = passages_of("a.md", f"# a{' ' * 2_000}b\n\nx")
+    assert (found.title, found.text) == (f"a{' ' * 2_000}b", "x")
+    assert process_time() - began < 1
 
 
 def test_plain_text_has_no_headings() -> None:

@@ -12,7 +12,8 @@ from harness_worker.core.sources.context_pack import Passage
 
 PASSAGE_CHARS: Final = 1_200
 
-_HEADING: Final = re.compile(r"#{1,6}(?:[ \t]+(?P<title>.*?))??(?:[ \t]+#*)?[ \t]*")
+_HEADING: Final = re.compile(r"#{1,6}(?P<title>[ \t].*)?")
+_CLOSING_SIGNS: Final = re.compile(r"[ \t]#+[ \t]*$")
 _CODE_FENCE: Final = re.compile(r"[ \t]*(?:```|~~~)")
 _BLANK_LINES: Final = re.compile(r"\n\s*\n")
 
@@ -50,7 +51,7 @@ def _sections(title: str, text: str) -> Iterator[tuple[str, str]]:
             lines.append(line)
             continue
         yield title, "\n".join(lines)
-        title, lines = heading["title"] or title, []
+        title, lines = _CLOSING_SIGNS.sub("", heading["title"] or "").strip(" \t") or title, []
     yield title, "\n".join(lines)
 
 
