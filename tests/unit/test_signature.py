@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import enum
 import functools
+import sys
 import uuid
 from asyncio import CancelledError
 from collections.abc import Iterable
@@ -564,6 +565,16 @@ def test_hints_for_type_checkers_only_harm_neither_ctx_nor_the_result() -> None:
     assert inspected(fine).invoke({"a": 1}, CTX) == (1, CTX)
     assert "parameter 'a'" in refusal(bad)
     assert "cannot be resolved" in refusal(bad)
+
+
+def test_hints_that_python_evaluates_late_may_be_for_type_checkers_too() -> None:
+    """Since Python 3.14 they need no ``__future__`` import for that; one that a parameter needs is missed by name."""
+    late = "" if sys.version_info >= (3, 14) else "from __future__ import annotations\n"
+    tools = "def fine(a: int, ctx: Missing) -> Missing: return a, ctx\ndef bad(a: list[Missing]): ...\n"
+    app: dict[str, Any] = {}
+    exec(compile(late + tools, "app", "exec", dont_inherit=True), app)  # noqa: S102 - this module has the import itself
+    assert inspected(app["fine"]).invoke({"a": 1}, CTX) == (1, CTX)
+    assert "parameter 'a': its hint" in refusal(app["bad"])
 
 
 async def _async(a: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,13 @@ from typing import Any, cast, get_type_hints
 
 from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.errors import ConfigError
+
+if sys.version_info >= (3, 14):  # hints are evaluated when somebody asks, and may exist for type checkers only
+    from annotationlib import Format
+
+    _signature = functools.partial(inspect.signature, annotation_format=Format.FORWARDREF)
+else:
+    _signature = inspect.signature
 
 CTX = "ctx"
 NO_DEFAULT = inspect.Parameter.empty
@@ -64,7 +72,7 @@ def signature_of(fn: object, label: str) -> inspect.Signature:
     if _is_async(fn):
         raise ConfigError(f"{label}: {_ASYNC}")
     try:
-        return inspect.signature(fn)
+        return _signature(fn)
     except (TypeError, ValueError):
         raise ConfigError(f"{label}: Python cannot tell its parameters; wrap it in a function with hints") from None
 
@@ -95,7 +103,7 @@ def check_takes(fn: object, label: str, given: str, *, may_yield: bool = False) 
         raise ConfigError(f"{label} must return what it says, but it yields: it would never run")
     if before is None or "__signature__" in vars(called):
         return
-    signature = attempt(inspect.signature, called, follow_wrapped=False)  # may evaluate the author's hints
+    signature = attempt(_signature, called, follow_wrapped=False)  # may evaluate the author's hints
     if isinstance(signature, Raised):
         return
     try:
