@@ -87,11 +87,8 @@ def collect_reads(
     return Collected(changed=tuple(changed), resend=tuple(resend))
 
 
-def taken(call: Call, report: ReadReport, *, now: float) -> Call:
-    """The read with the outcome that the gate accepted."""
-    outcome = report.outcome
-    if outcome is None:
-        return call
+def taken(call: Call, report: ReadReport, outcome: ToolOutcome, *, now: float) -> Call:
+    """The read with the outcome in the gate's report, which the gate accepted."""
     seen = replace(call, worker=report.worker, started_at=report.started_at, finished_at=report.finished_at)
     return end_call(seen, outcome, now=now)
 
@@ -112,7 +109,7 @@ def never_begun(call: Call, report: ReadReport, why: str, *, now: float) -> Call
 
 def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> tuple[Call, bool]:
     if report.outcome is not None:
-        return taken(call, report, now=now), False
+        return taken(call, report, report.outcome, now=now), False
     if report.state is ReadState.LIVE:
         return call, False
     if report.state is ReadState.UNADMITTED:

@@ -116,7 +116,7 @@ def _stopped(call: Call, cause: StopCause, report: ReadReport, *, now: float) ->
 
 def _stopped_read(call: Call, cause: StopCause, report: ReadReport, *, now: float) -> Call:
     if report.outcome is not None:
-        return taken(call, report, now=now)
+        return taken(call, report, report.outcome, now=now)
     if call.status is CallStatus.PLANNED or not report.has_started:
         return never_begun(call, report, STOPPED_BECAUSE[cause], now=now)
     seen = replace(call, worker=report.worker, started_at=report.started_at)

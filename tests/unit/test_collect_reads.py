@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness_worker.core.collect_reads import Collected, ReadReport, collect_reads, taken
+from harness_worker.core.collect_reads import Collected, ReadReport, collect_reads
 from harness_worker.core.outcomes import ToolFailure, ToolTimeout, content_of, elapsed_ms_of
 from harness_worker.core.reads import ReadState
 from harness_worker.core.records import Call, CallStatus
@@ -104,11 +104,6 @@ def test_only_open_reads_are_judged() -> None:
     """Writes, planned reads and ended reads are left alone."""
     calls = (a_call(0), ended(a_call(1)), pending(a_write(2)))
     assert collect_reads(calls, {}, now=NOW, attempt_cap=CAP) == Collected()
-
-
-def test_report_without_an_outcome_takes_nothing() -> None:
-    """No outcome is invented."""
-    assert taken(SENT, ReadReport(state=ReadState.LIVE), now=NOW) is SENT
 
 
 @pytest.mark.parametrize(

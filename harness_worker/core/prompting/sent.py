@@ -107,24 +107,16 @@ def _with_note(message: Message, note: str | None) -> Message:
 
 def since_summary(turns: Sequence[TurnMessages]) -> tuple[Message, ...]:
     """The messages of a session's turns since the last summary, with the summary before them; all if there is none."""
-    start = next((at for at in reversed(range(len(turns))) if _is_compacted(turns[at])), None)
-    if start is None:
-        return tuple(message for _, messages in turns for message in messages)
-    preparation, messages = turns[start]
-    if preparation is None or preparation.summary is None:
-        return messages
-    later = (message for _, following in turns[start + 1 :] for message in following)
-    return _under_summary((*_kept(messages, preparation.compacted_at - 1), *later), preparation.summary)
+    for at, (preparation, messages) in reversed(tuple(enumerate(turns))):
+        if preparation is not None and preparation.summary is not None:
+            later = (message for _, following in turns[at + 1 :] for message in following)
+            return _under_summary((*_kept(messages, preparation.compacted_at - 1), *later), preparation.summary)
+    return tuple(message for _, messages in turns for message in messages)
 
 
 def bound_from(messages: Sequence[Message], first: int) -> tuple[Message, ...]:
     """A turn's messages without the thinking before that step, which no provider accepts under another prefix."""
     return tuple(_without_thinking(each) if step < first else each for each, step in _with_steps(messages))
-
-
-def _is_compacted(turn: TurnMessages) -> bool:
-    preparation, _ = turn
-    return preparation is not None and preparation.summary is not None
 
 
 def _kept(messages: Sequence[Message], newest: int) -> Iterator[Message]:
