@@ -20,7 +20,6 @@ from harness_worker.core.progress import AskHooks, AskModel, Dispatch, Finished,
 from harness_worker.core.prompting.artifact_reading import every_tool
 from harness_worker.core.prompting.prompt import is_unprepared
 from harness_worker.core.records import Call, Turn
-from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.reply_commit import give_up, go_on_asked
 from harness_worker.core.timing import Timing
@@ -267,12 +266,9 @@ class Coordinator:
                 assert_never(after)
 
     def _tell_start(self, turn: Turn) -> None:
-        if (is_unprepared(turn) or is_new_fork(turn)) and (hooks := self._hooks_of(turn)):
-            tell_start(self.hooks, hooks, turn)
-
-    def _hooks_of(self, turn: Turn) -> tuple[Hooks, ...]:
         agent = self.agents.get(turn.agent)
-        return () if agent is None else agent.hooks
+        if agent is not None and (is_unprepared(turn) or is_new_fork(turn)):
+            tell_start(self.hooks, agent.hooks, turn)
 
     def _put_off(self, visit: Visit) -> None:
         """Release the turn, to be looked at again soon; if that fails, its lease will expire."""
