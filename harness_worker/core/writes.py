@@ -50,7 +50,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedIn:
-    """What to do after a body's end, and the call's recorded outcome; ``None`` if there is no such call."""
+    """What to do after a body's end, and the call's recorded outcome; ``None`` if the result came too late."""
 
     go: Go
     outcome: ToolOutcome | None = None
@@ -108,7 +108,7 @@ def hand_in(
         return late(snapshot, call_id=call_id, attempt=attempt).with_result(HandedIn(go=Go.IGNORE))
     ending = _cut_short(call, snapshot.turn) if outcome is None else outcome
     ended = _end(snapshot, call, attempt=attempt, runner=runner, outcome=ending)
-    return ended.with_result(HandedIn(go=ended.result, outcome=ending))
+    return ended.with_result(HandedIn(go=ended.result, outcome=None if ended.result is Go.IGNORE else ending))
 
 
 def _cut_short(call: Call, turn: Turn) -> ToolOutcome:

@@ -129,7 +129,7 @@ class WriteRunner:
             return Canvas.STAYS
         if handed.go is Go.WAKE:
             self._wake(started)
-        if handed.go in (Go.PASS, Go.WAKE) and handed.outcome is not None:
+        if handed.outcome is not None:
             self.aftermath.tell(ticket, handed.outcome, attempt=job.attempt)
         else:
             self.aftermath.count_late(job)
