@@ -63,12 +63,7 @@ class CeleryDispatcher:
 
     def judge(self, turn_id: str, judge: str) -> None:
         """See ``ports.Dispatcher.judge``."""
-        named = (turn_id, judge)
-        queue = turn_queue(Priority.BATCH)
-        task = self._app.signature(
-            JUDGE_TASK, args=named, immutable=True, queue=queue, argsrepr=repr(named), kwargsrepr="{}"
-        )
-        self._send(turn_id, task.apply_async)
+        self._send(turn_id, self._turn_task(JUDGE_TASK, (turn_id, judge), Priority.BATCH).apply_async)
 
     def stop(self, turn_id: str) -> None:
         """See ``ports.Dispatcher.stop``."""
@@ -84,14 +79,11 @@ class CeleryDispatcher:
         return True
 
     def _advance(self, turn_id: str, priority: str) -> Signature[Any]:
-        return self._app.signature(
-            ADVANCE_TASK,
-            args=(turn_id,),
-            immutable=True,
-            queue=turn_queue(priority),
-            argsrepr=repr((turn_id,)),
-            kwargsrepr="{}",
-        )
+        return self._turn_task(ADVANCE_TASK, (turn_id,), priority)
+
+    def _turn_task(self, name: str, args: tuple[str, ...], priority: str) -> Signature[Any]:
+        queue = turn_queue(priority)
+        return self._app.signature(name, args=args, immutable=True, queue=queue, argsrepr=repr(args), kwargsrepr="{}")
 
     def _tool(self, turn: Turn, call: Call) -> Signature[Any]:
         message = ToolMessage(
