@@ -23,10 +23,9 @@ class BudgetLimits(ByName):
 
     def clamped(self, wanted: Mapping[str, Any] | None) -> BudgetLimits:
         """These limits, lowered to the wanted ones; a wanted limit above its cap is clamped to the cap."""
-        names = {f.name for f in fields(self)}
-        merged = {name: getattr(self, name) for name in names}
+        merged = dict(self)
         for name, value in (wanted or {}).items():
-            if value is not None and name in names:
+            if value is not None and name in merged:
                 cap = merged[name]
                 merged[name] = value if cap is None else min(value, cap)
         return BudgetLimits(**merged)
@@ -124,4 +123,4 @@ class Spending:
     @property
     def is_strained(self) -> bool:
         """Whether little is left. A limit of zero is never strained: there was nothing to use up."""
-        return bool(self.limit) and self.used >= WARNED_SHARE * (self.limit or 0.0)
+        return self.limit is not None and 0 < WARNED_SHARE * self.limit <= self.used
