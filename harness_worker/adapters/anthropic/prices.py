@@ -18,7 +18,7 @@ PROVIDER: Final = "anthropic"
 UNKNOWN_MODELS_TOLD: Final = 1_000
 
 
-def dollars_of(models: Sequence[str], usage: Usage, *, hour_tokens: int = 0, searches: int = 0) -> float:
+def dollars_of(models: Sequence[str], usage: Usage, *, hour_tokens: int, searches: int) -> float:
     """The cost of one call in US dollars. Prices may depend on a call's size, so never price the sum of several.
 
     Args:

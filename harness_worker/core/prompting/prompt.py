@@ -215,7 +215,7 @@ def _first_preparation(
     """The turn's first preparation; of the previous one it keeps only the length of the last prompt."""
     return replace(
         _UNPREPARED,
-        context=contexts_of(turn, model=agent.model, gathered=gathered) if is_unprepared(turn) else (),
+        context=_contexts_of(turn, model=agent.model, gathered=gathered) if is_unprepared(turn) else (),
         prompt_tokens=before.prompt_tokens if before is not None else 0,
         prompt_chars=before.prompt_chars if before is not None else 0,
         sources=gathered.pack.sources,
@@ -247,7 +247,7 @@ def provider_of(model: str) -> str:
     return provider if separator else "anthropic"
 
 
-def contexts_of(turn: Turn, *, model: str, gathered: Gathered = NOTHING) -> tuple[str, ...]:
+def _contexts_of(turn: Turn, *, model: str, gathered: Gathered) -> tuple[str, ...]:
     """The texts placed before the user's words, in order, without empty ones.
 
     Runtime metadata, memories, retrieved text (which is untrusted), the request's ``skill_context``.

@@ -35,7 +35,7 @@ def subagent_tool(agent: AgentSpec, *, description: str | None, approval: Approv
     """
     label, said = f"agent_tool({agent.name!r})", agent.description if description is None else description
     _check(agent, label, said, approval, parallel)
-    function = inspect_function(_ask, label, {})
+    function = inspect_function(_ask, label)
     limits, policy = agent_limits(agent.budget), _approval(agent, function, approval)
     return ToolSpec(
         name=agent.name,

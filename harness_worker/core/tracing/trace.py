@@ -7,7 +7,7 @@ before it exists.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, TypeAlias
 
@@ -74,7 +74,7 @@ class Span:
     end_ns: int
     attributes: Attributes
     error: str | None = None
-    events: tuple[SpanEvent, ...] = field(default=())
+    events: tuple[SpanEvent, ...] = ()
     caller: Caller | None = None
 
 

@@ -58,7 +58,7 @@ class ToolBody:
         attempt: int,
         remaining_s: float,
         is_revoked: Callable[[], bool],
-        fence: int | None = None,
+        fence: int | None,
     ) -> ToolOutcome | None:
         """Run the call and return its outcome; ``None`` if its time ended first or it was stopped."""
         started = self.clock.monotonic()
