@@ -12,6 +12,7 @@ import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -64,6 +65,8 @@ class InlineDispatcher:
             else would end.
     """
 
+    _drive: Drive
+
     def __init__(self, clock: Clock, approve: Approver, left_behind: Callable[[], Sequence[str]]) -> None:
         self._clock = clock
         self._patiently = look_patience(clock)
@@ -75,7 +78,6 @@ class InlineDispatcher:
         self._under_way: dict[str, _UnderWay] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._drive: Drive | None = None
 
     def drive(self, turn_id: str, drive: Drive) -> None:
         """Drive the turn until it and those that it asked for have ended.
@@ -84,7 +86,7 @@ class InlineDispatcher:
             TransientError: The journal has not answered for a while.
         """
         self._drive = drive
-        self._work(turn_id, drive)
+        self._work(turn_id)
         while alive := [each for each in tuple(self._drivers.values()) if each.is_alive()]:
             alive[0].join()
 
@@ -93,14 +95,12 @@ class InlineDispatcher:
         self._wakes_of(turn_id).put(None)
         return True
 
-    def _start_aside(self, turn_id: str, drive: Drive) -> None:
+    def _start_aside(self, turn_id: str) -> None:
         """Start a thread that drives a turn that another turn asked for, unless there is one."""
         with self._lock:
             driver = self._drivers.get(turn_id)
             if driver is None or not driver.is_alive():
-                driver = threading.Thread(
-                    target=self._work_aside, args=(turn_id, drive), name="inline-turn", daemon=True
-                )
+                driver = threading.Thread(target=self._work_aside, args=(turn_id,), name="inline-turn", daemon=True)
                 self._drivers[turn_id] = driver
                 driver.start()
 
@@ -108,23 +108,23 @@ class InlineDispatcher:
         with self._lock:
             return self._wakes[turn_id]
 
-    def _work(self, turn_id: str, drive: Drive) -> None:
+    def _work(self, turn_id: str) -> None:
         what = f"looking at turn {turn_id}"
-        self._patiently(partial(drive.coordinator.advance, turn_id), what)
-        while not self._patiently(partial(self._is_over, turn_id, drive), what):
-            self._patiently(partial(self._look, turn_id, drive), what)
+        self._patiently(partial(self._drive.coordinator.advance, turn_id), what)
+        while not self._patiently(partial(self._is_over, turn_id), what):
+            self._patiently(partial(self._look, turn_id), what)
 
-    def _look(self, turn_id: str, drive: Drive) -> None:
-        if not answer_all(drive.store, turn_id, self._approved):
+    def _look(self, turn_id: str) -> None:
+        if not answer_all(self._drive.store, turn_id, self._approved):
             self._wait(turn_id)
-        self._beat(drive)
+        self._beat()
         for waited_for in self._left_behind():
-            drive.coordinator.advance(waited_for)
-        drive.coordinator.advance(turn_id)
+            self._drive.coordinator.advance(waited_for)
+        self._drive.coordinator.advance(turn_id)
 
-    def _work_aside(self, turn_id: str, drive: Drive) -> None:
+    def _work_aside(self, turn_id: str) -> None:
         try:
-            self._work(turn_id, drive)
+            self._work(turn_id)
         except Exception:  # the thread's boundary: the turn that asked for this one starts another thread
             log.exception("turn %s, which another turn asked for, is left as it is for now", turn_id)
 
@@ -166,8 +166,6 @@ class InlineDispatcher:
         threading.Thread(target=work, name="inline-tool", daemon=True).start()
 
     def _run(self, turn: Turn, call: Call) -> Canvas:
-        if self._drive is None:
-            return Canvas.STAYS
         job = Job(
             turn_id=turn.id,
             call_id=call.call_id,
@@ -191,25 +189,23 @@ class InlineDispatcher:
         with self._lock:
             ends = [each.until_s - now for each in self._under_way.values()]
         wait_s = min([LOOK_S, *(end for end in ends if end > 0)])
-        try:
+        with suppress(queue.Empty):
             self._wakes_of(turn_id).get(timeout=wait_s)
-        except queue.Empty:
-            return
 
-    def _beat(self, drive: Drive) -> None:
+    def _beat(self) -> None:
         """Send heartbeats for reads, and for writes past their time; before, a write's lease of a day needs none."""
         now = self._clock.monotonic()
         with self._lock:
             under_way = tuple(self._under_way.values())
-        drive.gate.beat([each.job for each in under_way if each.job.is_read])
+        self._drive.gate.beat([each.job for each in under_way if each.job.is_read])
         late = [each.job for each in under_way if not each.job.is_read and now >= each.until_s]
-        drive.store.beat_calls(late, drive.lease_ttl_s)
+        self._drive.store.beat_calls(late, self._drive.lease_ttl_s)
 
-    def _is_over(self, turn_id: str, drive: Drive) -> bool:
+    def _is_over(self, turn_id: str) -> bool:
         """Whether the turn has ended; if not, make sure that each turn that it asked for has a driver."""
-        loaded = drive.store.load(turn_id)
+        loaded = self._drive.store.load(turn_id)
         if loaded is None or loaded.turn.status.is_final:
             return True
         for call in open_delegated(loaded.calls):
-            self._start_aside(child_turn_id(turn_id, call.call_id), drive)
+            self._start_aside(child_turn_id(turn_id, call.call_id))
         return False
