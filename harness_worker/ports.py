@@ -602,7 +602,7 @@ class EventSink(Protocol):
     """Carries committed events to live readers; may lose them, because SQL has them."""
 
     def send(self, events: Sequence[Event]) -> None:
-        """Publish the events of one commit, which may be of several turns; never raises."""
+        """Publish the events of one commit, if it has any, which may be of several turns; never raises."""
         ...
 
     def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:

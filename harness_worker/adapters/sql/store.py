@@ -111,7 +111,7 @@ class SqlTurnStore:
         several times.
         """
         decided = self._unlocked(turn_id, decide, follows=follows) or self._locked(turn_id, decide)
-        self._send(decided.events)
+        self._events.send(decided.events)
         return decided.result
 
     def _unlocked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool) -> Decided[T] | None:
@@ -183,7 +183,7 @@ class SqlTurnStore:
 
     def insert_turn(self, turn: Turn) -> None:
         """Add a queued turn with its user message and ``turn.queued``; does nothing if it exists already."""
-        self._send(write(self._engine, lambda connection: _queue(connection, turn)))
+        self._events.send(write(self._engine, lambda connection: _queue(connection, turn)))
 
     def load(self, turn_id: str) -> LoadedTurn | None:
         """The turn as it is now, read without a lock."""
@@ -301,10 +301,6 @@ class SqlTurnStore:
         found = [OverdueTurn(row[0], row[1], row[2] == TurnStatus.QUEUED, row[3]) for row in rows]
         pushed = {"ids": [turn.id for turn in found], "backoff_s": backoff_s}
         return Outcome(value=found, writes=[(PUSH_DUE, [pushed] if found else [])])
-
-    def _send(self, events: Sequence[Event]) -> None:
-        if events:
-            self._events.send(events)
 
 
 def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
