@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness_worker.core.collect_reads import Collected
 from harness_worker.core.doubt import end_with_doubt, lock_missed, never_entered, not_run, unknown, worker_lost
-from harness_worker.core.lifecycle import end_call, merge
+from harness_worker.core.lifecycle import end_call, merge, unstart
 from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.timing import Timing
 
@@ -34,12 +34,12 @@ def lost_write(call: Call, plan: Sequence[Call], *, now: float, timing: Timing) 
     If it was still waiting for its lock, its body was never entered; it is sent again as the same attempt.
     """
     if call.worker is None:
-        return (replace(call, status=CallStatus.PENDING, lease_until=None, runner=None),)
+        return (unstart(call),)
     if not call.retry_safe:
         return end_with_doubt(call, unknown(call, "its process was lost"), plan, now=now)
     if call.attempt >= timing.attempt_cap:
         return end_with_doubt(call, worker_lost(call), plan, now=now)
-    return (replace(call, attempt=call.attempt + 1, status=CallStatus.PENDING, lease_until=None, runner=None),)
+    return (replace(unstart(call), attempt=call.attempt + 1),)
 
 
 def _judge(

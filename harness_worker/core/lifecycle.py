@@ -22,6 +22,11 @@ def end_call(call: Call, outcome: ToolOutcome, *, now: float) -> Call:
     return replace(call, status=CallStatus.ENDED, outcome=outcome, lease_until=None, finished_at=finished_at)
 
 
+def unstart(call: Call) -> Call:
+    """The call without the process that had it, to be sent again."""
+    return replace(call, status=CallStatus.PENDING, lease_until=None, runner=None)
+
+
 def merge(calls: Sequence[Call], changed: Iterable[Call]) -> tuple[Call, ...]:
     """``calls`` with each changed one replaced and new ones appended."""
     latest = {call.call_id: call for call in changed}

@@ -10,7 +10,7 @@ from harness_worker.core.collect_writes import lost_write
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.doubt import end_with_doubt, is_doubt, unknown
 from harness_worker.core.ending import STOPPED_BECAUSE
-from harness_worker.core.lifecycle import decide, end_call
+from harness_worker.core.lifecycle import decide, end_call, unstart
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.records import Call, CallStatus, EventDraft, Turn
 from harness_worker.core.timing import Timing
@@ -147,7 +147,7 @@ def hand_back(snapshot: Snapshot, *, call_id: str, attempt: int, runner: str) ->
     turn, call = snapshot.turn, find(snapshot.calls, call_id)
     if call is None or call.status is not CallStatus.RUNNING or (call.attempt, call.runner) != (attempt, runner):
         return Decision(result=None)
-    back = replace(call, status=CallStatus.PENDING, lease_until=None, runner=None, deadline_at=turn.deadline_at)
+    back = replace(unstart(call), deadline_at=turn.deadline_at)
     soon = snapshot.now if turn.wake_at is None else min(turn.wake_at, snapshot.now)
     return Decision(result=None, turn=replace(turn, looks=0, wake_at=soon), calls=(back,))
 
