@@ -601,18 +601,20 @@ def test_no_frame_of_a_stream_is_split_by_unicodes_line_breaks(char: str) -> Non
 
 
 def test_stream_tells_each_call_once_and_ends_the_message_before_it() -> None:
-    """Items are numbered as they come, and none is open when the next begins."""
+    """Items are numbered as they come, and none is open when the next begins; only the turn's own text is cut."""
     calls = [call("0.0"), call("0.1")]
-    first, last = turn(status="running", calls=calls[:1]), turn(calls=calls)
+    first = turn(status="running", output_text="Let me look.", calls=calls[:1])
+    last = turn(status="incomplete", stop_reason="budget", output_text="I stopped.", calls=calls)
     said = (Delta(text="Let me", begins=True, step=0), Delta(text=" look.", begins=False, step=0))
-    going_on, done = Delta(text="On", begins=True, step=1), Delta(text="Done.", begins=True, step=2)
-    pieces = (*said, first, first, going_on, last, done)
+    going_on, stopped = Delta(text="On", begins=True, step=1), Delta(text="I stopped.", begins=True, step=None)
+    pieces = (*said, first, first, going_on, last, stopped)
     events = asyncio.run(_events(response_frames(first, _pieces(*pieces))))
     assert [event["response"]["output"] for event in events[:2]] == [[], []]
     items = [(event["type"][21:], event["output_index"]) for event in events if "output_item" in event["type"]]
     assert items == [(what, index) for index in range(7) for what in ("added", "done")]
-    texts = [event["text"] for event in events if event["type"] == "response.output_text.done"]
-    assert texts == ["Let me look.", "On", "Done."]
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    messages = [(item["content"][0]["text"], item["status"]) for item in done if item["type"] == "message"]
+    assert messages == [("Let me look.", "completed"), ("On", "completed"), ("I stopped.", "incomplete")]
 
 
 def said(text: str, step: int | None) -> Delta:
