@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness_worker import AgentHarness, Effect, Registry, Settings
+from harness_worker import AgentHarness, Effect, Hooks, Registry, Settings
 from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.core.registration.hooks import TurnEnd
 from harness_worker.errors import TransientError
 from harness_worker.turn.results import TurnResult
 
@@ -107,6 +109,51 @@ def test_open_question_of_one_agent_stops_no_other(team: Team) -> None:
     team.says("expert", [("unknown", {})], [("unheard_of", {})], [("meet", {})], "known")
     assert [call.content for call in team.run().calls] == ["helped", "known"]
     assert not team.met.broken
+
+
+def test_person_is_asked_one_question_at_a_time(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second agent's question waits for the first one's answer."""
+    asked, second = threading.Semaphore(1), threading.Event()
+    overlapped: list[bool] = []
+
+    def approve(_action: object) -> bool:
+        if asked.acquire(blocking=False):
+            overlapped.append(second.wait(1.0))
+        else:
+            second.set()
+        return True
+
+    monkeypatch.setattr(team, "approve", approve)
+    team.says("lead", [HELP, HELP], "done")
+    team.says("helper", [("send", {})], "helped")
+    assert [call.content for call in team.run().calls] == ["helped", "helped"]
+    assert overlapped == [False]
+
+
+def test_turn_is_over_once_the_agents_that_it_asked_have_told_their_ends(team: Team) -> None:
+    """Their caller may close the harness, or end the program, as soon as it has the answer."""
+    told: list[str] = []
+    chief_told = threading.Event()
+
+    class Told(Hooks):
+        """The ends of turns; the scout's is told only a moment after the chief's."""
+
+        def on_turn_end(self, event: TurnEnd) -> None:
+            """See ``Hooks.on_turn_end``."""
+            if event.agent == "scout":
+                chief_told.wait(10)
+                time.sleep(0.5)
+            told.append(event.agent)
+            chief_told.set()
+
+    model = f"scripted:{team.home / 'lead.jsonl'}"
+    team.registry.agent("scout", model=f"scripted:{team.home / 'expert.jsonl'}", description="Looks.", hooks=[Told()])
+    team.registry.agent("chief", model=model, tools=[team.registry.agent_tool("scout")], hooks=[Told()])
+    team.says("lead", [("scout", {"input": "look"})], "done")
+    team.says("expert", "looked")
+    with closing(AgentHarness(team.registry, Settings(home=team.home))) as harness:
+        harness.run_turn(None, "go", agent="chief")
+        assert told == ["chief", "scout"]
 
 
 @pytest.mark.parametrize(

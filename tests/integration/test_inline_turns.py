@@ -145,11 +145,20 @@ def test_tools_know_the_metadata_of_their_turn(tmp_path: Path) -> None:
     harness.close()
 
 
-def test_write_that_outlives_its_time_ends_in_doubt_and_the_turn_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("effect", "content"),
+    [
+        (Effect.LOCAL_WRITE, "outcome_unknown: hang started and did not end in time"),
+        (Effect.READ_ONLY, "timeout: hang did not finish within 0.5 s"),
+    ],
+)
+def test_call_that_outlives_its_time_is_left_alone_and_the_turn_goes_on(
+    tmp_path: Path, effect: Effect, content: str
+) -> None:
     """Its thread cannot be ended, so the turn continues without waiting for it."""
     registry, ended = Registry(), threading.Event()
 
-    @registry.tool(effect=Effect.LOCAL_WRITE, timeout_s=0.5)
+    @registry.tool(effect=effect, timeout_s=0.5)
     def hang() -> str:
         """Outlive the turn."""
         return str(ended.wait(60))
@@ -165,7 +174,7 @@ def test_write_that_outlives_its_time_ends_in_doubt_and_the_turn_goes_on(tmp_pat
     finally:
         ended.set()
     assert (turn.status, turn.output_text) == ("completed", "Went on.")
-    assert turn.calls[0].content.startswith("outcome_unknown: hang started and did not end in time")
+    assert turn.calls[0].content.startswith(content)
     harness.close()
 
 
