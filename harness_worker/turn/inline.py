@@ -25,7 +25,7 @@ from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.patience import look_patience
 from harness_worker.turn.results import RequiredAction
 from harness_worker.turn.running.call_runner import CallRunner
-from harness_worker.turn.running.job import Canvas, Job
+from harness_worker.turn.running.job import Job
 from harness_worker.wire import child_turn_id
 
 log = logging.getLogger(__name__)
@@ -149,9 +149,8 @@ class InlineDispatcher:
         """See ``ports.Dispatcher.chain``."""
 
         def links() -> None:
-            for call in calls:
-                if self._run(turn, call) is Canvas.STAYS:
-                    return
+            for call in calls:  # after one that did not end well, the journal starts no later one
+                self._run(turn, call)
             self.advance(turn.id, turn.priority)
 
         self._spawn(links)
@@ -165,7 +164,7 @@ class InlineDispatcher:
     def _spawn(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name="inline-tool", daemon=True).start()
 
-    def _run(self, turn: Turn, call: Call) -> Canvas:
+    def _run(self, turn: Turn, call: Call) -> None:
         job = Job(
             turn_id=turn.id,
             call_id=call.call_id,
@@ -178,7 +177,7 @@ class InlineDispatcher:
         with self._lock:
             self._under_way[job.runner] = _UnderWay(job=job, until_s=until_s)
         try:
-            return self._drive.runner.run(job)
+            self._drive.runner.run(job)
         finally:
             with self._lock:
                 self._under_way.pop(job.runner, None)
