@@ -156,7 +156,6 @@ class Outbox:
             _C.turn_id == claim.turn_id,
             _C.seq == claim.seq,
             _C.attempt == claim.attempt,
-            _C.due_at.is_not(None),
             _C.lease_until.is_not(None),
         )
         change = update(webhooks).where(*still_held).values(_after(claim, event, verdict))
