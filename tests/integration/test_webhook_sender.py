@@ -8,10 +8,12 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -130,6 +132,12 @@ def test_body_is_not_waited_for(other: Receiver) -> None:
     assert send(other.url) == ReceiverAnswer(status_code=200)
 
 
+def test_body_that_breaks_off_is_not_missed(other: Receiver) -> None:
+    """The receiver has said that it has the event, which is not sent again."""
+    other.answers.append(lambda handler: handler.connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx"))
+    assert send(other.url) == ReceiverAnswer(status_code=200)
+
+
 def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None:
     """If the head came in time, a body that takes longer does not make the delivery fail."""
 
@@ -145,8 +153,9 @@ def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None
     assert any(each == ReceiverAnswer(status_code=200) for each in answers)
 
 
-def test_body_without_end_is_not_read(other: Receiver) -> None:
-    """The connection is soon closed."""
+def test_body_without_end_is_not_read(other: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is closed after a few bytes, however much time there is."""
+    monkeypatch.setattr("api_gateway.webhooks.sender.READ_TIMEOUT_S", 60.0)
     was_cut = threading.Event()
 
     def pour(handler: BaseHTTPRequestHandler) -> None:
@@ -158,8 +167,10 @@ def test_body_without_end_is_not_read(other: Receiver) -> None:
             was_cut.set()
 
     other.answers.append(pour)
+    began = time.monotonic()
     assert send(other.url) == ReceiverAnswer(status_code=200)
     assert was_cut.wait(30)
+    assert time.monotonic() - began < 50
 
 
 @pytest.mark.parametrize("head", [b"\x00\xff\x1b[31mrubbish\r\n\r\n", b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", b""])
@@ -200,6 +211,28 @@ def test_name_is_looked_at_when_it_is_called(monkeypatch: pytest.MonkeyPatch) ->
     answered = send(f"http://moving.example:{free_port()}/", allow_private=False)
     assert error_of(answered) == "the host's address is not a public one"
     assert asked == ["moving.example"]
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["refuses", "silent"])
+def test_address_that_cannot_be_reached_is_passed_over(
+    other: Receiver, monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    """The request goes to the next address of the host."""
+    monkeypatch.setattr("api_gateway.webhooks.addresses.CONNECT_TIMEOUT_S", 0.5)
+    port = urlsplit(other.url).port or 0
+
+    def both(*_: object, **__: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr("api_gateway.webhooks.addresses.socket.getaddrinfo", both)
+    with ExitStack() as sockets:
+        if is_silent:  # its queue is full, so the kernel lets nobody in
+            full = sockets.enter_context(closing(socket.create_server(("127.0.0.2", port), backlog=0)))
+            for _ in range(2):
+                waiting = sockets.enter_context(closing(socket.socket()))
+                waiting.setblocking(False)
+                waiting.connect_ex(full.getsockname())
+        assert send(f"http://two.example:{port}/") == ReceiverAnswer(status_code=204)
 
 
 def test_name_server_that_hangs_holds_up_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
