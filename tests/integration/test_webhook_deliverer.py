@@ -133,6 +133,43 @@ def test_delivery_goes_on_though_memory_is_short_for_a_while(
         deliver(gateway, [], story)
 
 
+def test_each_outage_is_told_once_and_delays_nothing_that_follows(
+    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pauses between looks grow with what a look finds, and not with how long the database did not answer."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 0.05)
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLLING_SHARE", 0.001)
+    outages = ["first", "first", "", "second"]
+
+    class Away(Outbox):
+        async def due(self, limit: int, full: Full) -> list[DueDelivery]:
+            if outages and (outage := outages.pop(0)):
+                await asyncio.sleep(0.1)
+                raise OSError(outage)
+            return await super().due(limit, full) if not outages else []
+
+    with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+        ended(gateway, other.url, "127.0.0.1")
+        deliver(gateway, [], lambda _: received(other, 1), Away)
+    told = [record.message for record in caplog.records if record.message.startswith("webhooks wait")]
+    assert told == ["webhooks wait: first", "webhooks wait: second"]
+
+
+def test_attempt_under_way_ends_when_the_process_stops(sqlite_url: str, valkey_url: str) -> None:
+    """The receiver's answer is awaited for a moment and recorded, so that no other gateway sends the event again."""
+    with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
+        other.answers.append(other.hang)
+        turn_id = ended(gateway, other.url, "127.0.0.1")
+
+        async def story(_: Deliverer) -> None:
+            await received(other, 1)
+            asyncio.get_running_loop().call_later(0.3, other.released.set)
+
+        deliver(gateway, [], story)
+        webhook = gateway.http.get(f"/v1/turns/{turn_id}/webhook").json()
+        assert webhook["last_attempt_at"] is not None
+
+
 def test_an_attempt_that_could_not_start_takes_no_place(
     sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TypeAlias
 
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 
 from api_gateway.database import create_engine
 from api_gateway.webhooks.outbox import Claim, Outbox, WebhookEvent
 from api_gateway.webhooks.reading import Webhooks
 from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
-from harness_worker.schema import webhooks
+from harness_worker.schema import turns, webhooks
 from harness_worker.wire import TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
 
@@ -34,6 +34,11 @@ def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
 @pytest.fixture
 def turn_id(gateway: Gateway) -> str:
     """A turn with a webhook."""
+    return with_webhook(gateway)
+
+
+def with_webhook(gateway: Gateway) -> str:
+    """The id of a new turn with a webhook."""
     made: str = gateway.posted()["id"]
     with gateway.worker.engine.begin() as connection:
         connection.execute(insert(webhooks).values({"turn_id": made, **ROW}))
@@ -110,6 +115,38 @@ def test_who_was_overtaken_writes_nothing(gateway: Gateway, turn_id: str) -> Non
 
     play(gateway, story)
     assert status_of(gateway, turn_id) == "delivered"
+
+
+def test_who_was_overtaken_by_a_newer_event_writes_nothing(gateway: Gateway, turn_id: str) -> None:
+    """Even if both attempts are the first of their events."""
+
+    async def story(outbox: Outbox) -> None:
+        gateway.worker.event(turn_id, "turn.requires_action", live=False)
+        (first,) = await claimed(outbox, turn_id)
+        gateway.worker.finish(turn_id, live=False)
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(update(webhooks).values(lease_until=1.0))
+        (second,) = await claimed(outbox, turn_id)
+        assert (first.seq, first.attempt, second.seq, second.attempt) == (2, 1, 3, 1)
+        assert not await outbox.record(first, await event_of(outbox, first), *GOOD)
+        assert await outbox.record(second, await event_of(outbox, second), *GOOD)
+
+    play(gateway, story)
+    assert status_of(gateway, turn_id) == "delivered"
+
+
+def test_claim_does_not_wait_for_whoever_works_on_the_turn(postgres_url: str, valkey_url: str) -> None:
+    """The turn's own row is its worker's, who may hold it at that moment."""
+    with gateway_on(postgres_url, NOWHERE, own_db(valkey_url)) as gateway:
+        held = with_webhook(gateway)
+        gateway.worker.finish(held, live=False)
+
+        async def story(outbox: Outbox) -> None:
+            with gateway.worker.engine.begin() as connection:
+                connection.execute(select(turns.c.id).where(turns.c.id == held).with_for_update(key_share=True))
+                assert [claim.turn_id for claim in await claimed(outbox, held)] == [held]
+
+        play(gateway, story)
 
 
 def test_failed_event_waits_for_its_time_and_a_newer_one_does_not(gateway: Gateway, turn_id: str) -> None:
