@@ -51,9 +51,9 @@ def test_blobs_urls_hold_for_another_store_of_the_same_place(blobs: BlobStore, t
 
 
 def test_blobs_say_that_there_is_nothing(blobs: BlobStore) -> None:
-    """A missing blob is a permanent error that names its URL, and so is a directory."""
+    """A missing blob is a permanent error that names its URL, and so is a directory, or a file taken for one."""
     url = blobs.put("tenant/art_1", b"x")
-    for absent in (f"{url}_missing", url.removesuffix("/art_1")):
+    for absent in (f"{url}_missing", url.removesuffix("/art_1"), f"{url}/art_2"):
         with pytest.raises(PermanentError, match="there is no artifact at"):
             blobs.get(absent)
 

@@ -11,12 +11,13 @@ import pytest
 from kombu import Connection
 from kombu.transport import redis as kombus
 from redis import Redis
-from redis.exceptions import OutOfMemoryError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError
 from redis.lock import Lock
 
 from harness_worker.adapters.celery import transport as ours
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.broker import translated
+from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.config import Settings
 from harness_worker.errors import TransientError
 from harness_worker.testing.services import valkey_service
@@ -112,6 +113,38 @@ def test_message_is_acknowledged_on_a_connection_that_was_cut(broker: str, looki
         looking.client_kill_filter(_type="normal", skipme=True)
         message.ack()
         assert not looking.exists("unacked", "unacked_index")
+
+
+def test_message_that_goes_back_to_its_queue_keeps_no_other_waiting(broker: str) -> None:
+    """It is put behind those that wait: what it needs may be away for long, and it would be taken again at once."""
+    with Connection(broker, transport=ours.Transport) as connection:
+        queue = _sent(connection)
+        connection.SimpleQueue(queue).put({"n": 2})
+        channel: Any = connection.default_channel
+        channel.basic_get(queue).requeue()
+        assert [channel.basic_get(queue).payload["n"] for _ in range(2)] == [2, 1]
+
+
+def test_broker_that_takes_no_writes_for_a_while_holds_no_place(
+    broker: str,
+    looking: Any,  # noqa: ANN401
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A message that cannot be acknowledged is no longer under way, and lost ones are looked for later."""
+    with Connection(broker, transport=ours.Transport) as connection:
+        channel: Any = connection.default_channel
+        channel.basic_qos(0, 1, False)
+        message = channel.basic_get(_sent(connection))
+        assert not channel.qos.can_consume()
+        looking.replicaof("127.0.0.1", free_port())
+        try:
+            with pytest.raises(ReadOnlyError):
+                message.ack()
+            channel.qos.restore_visible()
+        finally:
+            looking.replicaof("NO", "ONE")
+        assert channel.qos.can_consume()
+    assert "messages of lost workers not looked for: redis refused" in caplog.text
 
 
 def test_channel_whose_connection_was_given_up_is_a_broker_that_does_not_answer(broker: str) -> None:

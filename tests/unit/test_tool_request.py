@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from weakref import WeakSet
 
 import pytest
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from billiard.pool import ApplyResult, TimeoutHandler
+from celery.exceptions import Ignore
+from celery.worker import state
 from kombu.exceptions import OperationalError
 
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.adapters.celery.requests import ToolRequest
+from harness_worker.adapters.celery.requests import ToolRequest, active_calls_of_turn
 from harness_worker.adapters.celery.tasks import ToolTask
 from harness_worker.config import Settings
 from harness_worker.ports import RunningCall
@@ -92,12 +95,34 @@ def test_process_that_died_is_lost(started: Any, told: list[tuple[RunningCall, b
     assert told == [(RUN, False)]
 
 
-def test_process_that_could_not_send_its_canvas_on_lives(started: Any, told: list[tuple[RunningCall, bool]]) -> None:  # noqa: ANN401 - as above
-    """Its call has ended; nobody is told of a death."""
-    with pytest.raises(OperationalError) as refused:
-        raise OperationalError("Connection refused.")
-    started.on_failure(ExceptionInfo((refused.type, refused.value, refused.tb)), return_ok=True)
+@pytest.mark.parametrize("left", [OperationalError("Connection refused."), Ignore()], ids=["not sent on", "stays"])
+def test_process_that_did_not_send_its_canvas_on_lives(
+    started: Any,  # noqa: ANN401 - as above
+    told: list[tuple[RunningCall, bool]],
+    left: Exception,
+) -> None:
+    """Whether it could not, or was not to: nobody is told of a death."""
+    with pytest.raises(type(left)) as raised:
+        raise left
+    started.on_failure(ExceptionInfo((raised.type, raised.value, raised.tb)), return_ok=True)
     assert told == []
+
+
+def test_calls_under_way_are_found_though_others_begin_and_end_meanwhile(
+    started: Any,  # noqa: ANN401 - as above
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Threads that beat or stop calls walk through a set that the main thread changes."""
+    changes = [RuntimeError("Set changed size during iteration")]
+
+    class Changing(WeakSet[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            if changes:
+                raise changes.pop()
+            return super().__iter__()
+
+    monkeypatch.setattr(state, "active_requests", Changing([started]))
+    assert active_calls_of_turn("turn_1") == [RUN]
 
 
 def test_process_that_was_short_of_memory_does_not_end_its_parent(

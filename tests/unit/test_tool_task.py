@@ -53,6 +53,15 @@ def test_message_that_is_no_judges_is_dropped(args: tuple[object, ...], caplog: 
     assert "dropped" in caplog.text
 
 
+@pytest.mark.parametrize("args", [(), (7,), (None,), ({"a": 1},), ("t", "more")])
+def test_message_that_is_no_wake_up_is_dropped(args: tuple[object, ...], caplog: pytest.LogCaptureFixture) -> None:
+    """No turn is looked at for it."""
+    task = AdvanceTask(cast("Any", None))
+    task.run(*args)
+    task.run("t", more=1)
+    assert caplog.text.count("dropped") == 2
+
+
 def test_judge_whose_journal_is_away_is_left_to_the_reconciler(caplog: pytest.LogCaptureFixture) -> None:
     """The row says that it is due; the message need not."""
     judging = _Judging()
