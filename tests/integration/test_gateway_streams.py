@@ -11,13 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from api_gateway.concurrency.coalescing import Gathered
 from api_gateway.database import create_engine
 from api_gateway.requests.places import scan_places
+from api_gateway.requests.queries import EventsQuery
 from api_gateway.streams import event_stream
 from api_gateway.streams.event_stream import EventStream, Position
 from api_gateway.streams.live import LiveEvents
+from api_gateway.turns.answers import EventPage
 from api_gateway.turns.heads import Head, read_heads
 from api_gateway.turns.store import Turns
 from harness_worker.testing.waiting import wait_until
@@ -157,6 +160,25 @@ def _hinted(gateway: Gateway, listener: Listener, turn_id: str) -> bool:
     return any("model.delta" in line for line in list(listener.lines))
 
 
+def test_reader_that_lost_its_connection_repeats_no_hint(gateway: Gateway, listen: Listen) -> None:
+    """A client would show the text twice."""
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id)
+    listener.until("turn.queued")
+    wait_until(lambda: _hinted(gateway, listener, turn_id), "a hint")
+    gateway.worker.send(turn_id, "model.delta", None, text="once")
+    listener.until("once")
+    gateway.worker.redis.client_kill_filter(_type="normal", skipme=True)
+
+    def is_back() -> bool:
+        gateway.worker.send(turn_id, "model.delta", None, text="back")
+        return any("back" in line for line in list(listener.lines))
+
+    wait_until(is_back, "the reader to be back")
+    gateway.worker.finish(turn_id)
+    assert sum('"once"' in event["data"] for event in listener.events()) == 1
+
+
 def test_stream_finds_what_the_live_events_lost(gateway: Gateway, listen: Listen) -> None:
     """An event that never reached Redis is read from SQL, in its place."""
     turn_id = gateway.posted()["id"]
@@ -292,6 +314,36 @@ def _beats(lines: list[str]) -> int:
     return sum(line == ": heartbeat" for line in lines)
 
 
+def test_stream_goes_on_after_a_database_that_refused(gateway: Gateway) -> None:
+    """Whatever it was asked at that moment: for events, or whether there are any."""
+    turn_id = gateway.posted()["id"]
+    refusals = {kind: [OperationalError("SELECT", None, OSError("away"))] for kind in ("events", "head")}
+
+    class Refusing(Turns):
+        async def events(self, turn_id: str, query: EventsQuery) -> EventPage:
+            if refusals["events"]:
+                raise refusals["events"].pop()
+            return await super().events(turn_id, query)
+
+    async def follow() -> list[str]:
+        engine = create_engine(gateway.settings.database_url)
+
+        async def read(wanted: frozenset[str]) -> Mapping[str, Head]:
+            if refusals["head"]:
+                await asyncio.to_thread(gateway.worker.finish, turn_id, live=False)
+                raise refusals["head"].pop()
+            return await read_heads(engine, wanted)
+
+        try:
+            async with _stream(turn_id, Refusing(engine, TENANT), Gathered(read), LiveEvents(None)).events() as events:
+                return [told.type async for told in events if told is not None]
+        finally:
+            await engine.dispose()
+
+    assert asyncio.run(follow()) == ["turn.queued", "turn.completed"]
+    assert refusals == {"events": [], "head": []}
+
+
 def test_streams_that_are_quiet_look_into_sql_together(gateway: Gateway) -> None:
     """However many streams and turns there are, they share few queries, so that other requests do not wait."""
     turn_ids = [gateway.posted()["id"] for _ in range(10)] * 3
@@ -318,11 +370,11 @@ def test_streams_that_are_quiet_look_into_sql_together(gateway: Gateway) -> None
     assert 0 < sum("turns.id IN" in statement for statement in statements) < len(turn_ids)
 
 
-async def _hear_nothing_twice(turn_id: str, turns: Turns, heads: Gathered[Head], live: LiveEvents) -> None:
+def _stream(turn_id: str, turns: Turns, heads: Gathered[Head], live: LiveEvents) -> EventStream:
     async def always() -> bool:
         return True
 
-    stream = EventStream(
+    return EventStream(
         turn_id=turn_id,
         position=Position(seq=0),
         turns=turns,
@@ -331,7 +383,10 @@ async def _hear_nothing_twice(turn_id: str, turns: Turns, heads: Gathered[Head],
         heartbeat_s=0.5,
         may_go_on=always,
     )
-    async with stream.events() as events:
+
+
+async def _hear_nothing_twice(turn_id: str, turns: Turns, heads: Gathered[Head], live: LiveEvents) -> None:
+    async with _stream(turn_id, turns, heads, live).events() as events:
         # It beats while its first reading is under way too.
         while (told := await anext(events)) is None:
             pass
