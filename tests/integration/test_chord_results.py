@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from harness_worker.adapters.celery.app import make_app
+from harness_worker.adapters.celery.app import CHORD_RESULT_TTL_S, make_app
 from harness_worker.adapters.celery.dispatcher import CeleryDispatcher
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.bootstrap.engine import timing_of
@@ -40,6 +40,9 @@ def test_nothing_that_is_sent_is_subscribed_to(redis_url: str) -> None:
         seen: Any = redis
         assert seen.llen("tools") == 3 * TURNS
         assert [client["sub"] for client in seen.client_list() if client["sub"] != "0"] == []
+        sizes = list(seen.scan_iter("*.s"))
+        assert len(sizes) == TURNS
+        assert all(0 < seen.ttl(key) <= CHORD_RESULT_TTL_S for key in sizes), "a chord that is lost leaves nothing"
 
 
 def test_call_goes_to_the_queue_that_its_tool_has_now(redis_url: str) -> None:
