@@ -649,6 +649,25 @@ def test_message_has_one_id_wherever_it_is_told(
     assert events[-1]["response"]["output"] == [told["fc_t1_0.0"], told["fco_t1_0.0"], told[messages[-1]]]
 
 
+def test_message_that_begins_ends_the_one_before() -> None:
+    """A response tells two messages, and a completion, which has only one, sets them apart."""
+    pieces = (said("Let me look.", 0), said("On its way.", 1), turn())
+    events = asyncio.run(_events(response_frames(turn(), _pieces(*pieces))))
+    done = [event["text"] for event in events if event["type"] == "response.output_text.done"]
+    assert done == ["Let me look.", "On its way."]
+    chunks = asyncio.run(_events(chat_frames(turn(), _pieces(*pieces), tells_usage=False)))
+    contents = [choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"]]
+    assert contents == ["", "Let me look.", "\n\nOn its way.", None]
+
+
+def test_text_that_joins_several_messages_is_none_of_them() -> None:
+    """The whole response gives it an id of its own."""
+    cancelled = turn(status="cancelled", stop_reason="cancelled", output_text="Let me look.\n\nOn")
+    pieces = (said("Let me look.", 0), said("On", 1), cancelled)
+    events = asyncio.run(_events(response_frames(turn(), _pieces(*pieces))))
+    assert [item["id"] for item in events[-1]["response"]["output"]] == ["msg_t1"]
+
+
 def test_answer_of_a_fork_is_named_by_its_step_when_read_later() -> None:
     """As a stream named it: a fork's steps are counted from its origin's first."""
     forked = turn(forked_from={"turn_id": "t0", "step": 3}, usage={**USAGE, "steps": 2})
