@@ -1,0 +1,69 @@
+"""Which messages a worker drops before Celery counts them as under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery.worker.consumer import Consumer
+
+from harness_worker.adapters.celery.consumer import CarefulConsumer
+
+HEADERS: dict[str, Any] = {"task": "tool.look", "id": "1"}
+NEXT: dict[str, Any] = {"task": "tool.look"}
+ODD: list[tuple[Any, dict[str, Any]]] = [
+    (([], {}, None), {}),
+    (([], {}, {"chain": [5]}), {}),
+    (([], {}, {"chain": [{"args": []}]}), {}),
+    (([], {}, {"callbacks": NEXT}), {}),
+    (([], {}, {"errbacks": [[]]}), {}),
+    (([], {}, {"chord": 5}), {}),
+    (([], {"self": 1}, {}), {}),
+    (([], {}, {}), {"id": 7}),
+    (([], {}, {}), {"expires": "zzz"}),
+    (([], {}, {}), {"eta": "2030-01-01T00:00:00"}),
+    (([], {}, {}), {"timelimit": ["soon", None]}),
+    (([], {}, {}), {"stamped_headers": [[]]}),
+    (([], {}, {}), {"shadow": 5}),
+]
+
+
+@pytest.fixture
+def handled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The messages that Celery was given."""
+    handled: list[Any] = []
+
+    def handler(_: object) -> Callable[[Any], None]:
+        return handled.append
+
+    monkeypatch.setattr(Consumer, "create_task_handler", handler)
+    return handled
+
+
+def received(*body: object, **headers: object) -> tuple[Any, list[str]]:
+    """A message that was received, and what became of it."""
+    became: list[str] = []
+    message: Any = SimpleNamespace(payload=body, headers={**HEADERS, **headers}, acknowledged=False)
+    message.reject = lambda: became.append("rejected")
+    consumer: Any = object.__new__(CarefulConsumer)
+    consumer.create_task_handler()(message)
+    return message, became
+
+
+@pytest.mark.parametrize("embed", [{}, {"chain": [NEXT], "callbacks": None, "errbacks": [NEXT], "chord": NEXT}])
+def test_task_is_handled(handled: list[Any], embed: dict[str, Any]) -> None:
+    """Whatever follows it."""
+    message, became = received([], {"n": 1}, embed, timelimit=[None, 2.5], expires=None)
+    assert (handled, became) == ([message], [])
+
+
+@pytest.mark.parametrize(("body", "headers"), ODD)
+def test_what_celery_would_fail_on_is_rejected(
+    handled: list[Any], body: tuple[object, ...], headers: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would keep its place among the messages under way for good."""
+    _, became = received(*body, **headers)
+    assert (handled, became) == ([], ["rejected"])
+    assert "message dropped, it is not one of ours" in caplog.text
