@@ -79,7 +79,7 @@ def test_child_is_found_like_any_turn_that_nobody_looks_at(world: World) -> None
 
 @pytest.mark.one_database("postgres")
 def test_rule_is_shown_the_turns_that_open_calls_are(world: World) -> None:
-    """A rule sees them in their current state until their calls have ended."""
+    """A rule sees them in their current state until their calls have ended, and no other turn that has such an id."""
     parent = world.queued()
     first, second = ask(world, parent, calls=2)
     world.change(first, used=Usage(output_tokens=7), delegated=Usage(dollars=0.5))
@@ -88,6 +88,8 @@ def test_rule_is_shown_the_turns_that_open_calls_are(world: World) -> None:
     assert shown[first].spent == Usage(output_tokens=7, dollars=0.5)
     world.put(replace(asking(parent), status=CallStatus.ENDED))
     assert [child.id for child in seen_children(world, parent)] == [second]
+    world.change(second, parent_id=None)
+    assert seen_children(world, parent) == ()
 
 
 def test_rule_is_shown_which_waits_below_go_on(world: World) -> None:
