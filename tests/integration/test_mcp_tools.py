@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import psutil
 import pytest
+from mcp_types import CallToolResult, TextContent
 
 from harness_worker import (
     AgentHarness,
@@ -28,6 +30,7 @@ from harness_worker import (
     TurnResult,
 )
 from harness_worker.adapters.mcp.calls import McpTool
+from harness_worker.adapters.mcp.contents import text_of
 from harness_worker.adapters.mcp.endpoints import Mode
 from harness_worker.adapters.mcp.keeping import KeptConnection
 from harness_worker.adapters.mcp.servers import place_of
@@ -152,6 +155,22 @@ def test_content_is_text(registry: Registry) -> None:
     )
 
 
+def test_structured_content_is_shown_if_there_is_no_other() -> None:
+    """Servers repeat it as text, but need not."""
+    alone = CallToolResult(content=[], structured_content={"größe": 7})
+    assert text_of(alone) == '{"größe":7}'
+    assert text_of(CallToolResult(content=[TextContent(text="7")], structured_content={"größe": 7})) == "7"
+
+
+def test_answer_that_is_no_tool_result_is_a_doubt() -> None:
+    """The tool may have run."""
+    registry = Registry()
+    registry.mcp("odd", command=odd("nonsense"))
+    with pytest.raises(ToolOutcomeUnknown, match="odd sent something that is not a tool result"):
+        registry.tools["odd__plain"].invoke({}, context())
+    registry.close()
+
+
 def test_error_of_a_tool_is_its_text(registry: Registry) -> None:
     """It is a definite failure, to which the model may react."""
     with pytest.raises(ToolError, match=r"^.*no such file$") as failed:
@@ -196,6 +215,29 @@ def test_call_past_its_time_is_cancelled_and_its_server_replaced(registry: Regis
     assert monotonic() - began < 20.0
     assert pid_of(registry) != before
     assert notes.wait("cancelled")["pid"] == before
+    wait_until(lambda: not runs(before), "the server that was replaced to end", 20)
+
+
+def test_call_that_is_given_up_harms_no_other(behind: HttpServer, notes: Notes) -> None:
+    """Its connection takes no later call, but is closed only when the calls on it have ended."""
+    kept = _kept(behind.url)
+    linger = tool("linger", kept)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(linger, {"s": 5.0}, context())
+        notes.wait("lingers")
+        with pytest.raises(ToolOutcomeUnknown):
+            linger({"s": 30.0}, context(seconds=1.0))
+        wait_until(lambda: not kept.is_open, "the connection to take no more calls", 10)
+        assert other.result() == "lingered"
+    kept.close()
+
+
+def test_call_may_take_longer_than_connecting_may(behind: HttpServer) -> None:
+    """The limit is for opening a connection, not for how long it lasts."""
+    place = place_of("tickets", command=None, env=None, cwd=None, url=behind.url, headers=None)
+    kept = KeptConnection(place, mode="auto", connect_timeout_s=4.0)
+    assert tool("linger", kept)({"s": 4.5}, context()) == "lingered"
+    kept.close()
 
 
 @pytest.mark.acceptance

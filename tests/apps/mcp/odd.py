@@ -1,7 +1,7 @@
 """A server written by hand, of the protocol's older kind, that lists odd tools: ``python tests/apps/mcp/odd.py KIND``.
 
 ``many`` are 300, page by page; ``names`` are hard to say; of ``schema``, one is bad; ``none`` are none; and ``strict``
-goes when it is asked anything before its handshake; ``hints`` say what they do.
+goes when it is asked anything before its handshake; ``hints`` say what they do; ``nonsense`` answers a call with such.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ TOOLS = {
     "schema": ["good", "bad"],
     "none": [],
     "strict": ["plain"],
+    "nonsense": ["plain"],
     "hints": ["reads", "wipes", "writes", "hides"],
 }
 HINTS = {
@@ -54,6 +55,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {"result": {"protocolVersion": VERSION, "capabilities": {"tools": {}}, "serverInfo": told}}
         case "tools/list":
             return {"result": page(params)}
+        case "tools/call" if sys.argv[1] == "nonsense":
+            return {"result": {"content": 7}}
         case "tools/call":
             return {"result": {"content": [{"type": "text", "text": params["name"]}]}}
         case _:
