@@ -143,6 +143,26 @@ def test_end_of_a_turn_stops_the_children_that_go_on(world: World) -> None:
     assert world.turn(parent).wake_at is None
 
 
+def test_end_that_does_not_come_about_stops_and_wakes_nobody(postgres_world: World) -> None:
+    """A turn that changed while its end was decided goes on, and so does who works for it or waits for it."""
+    world = postgres_world
+    parent = world.queued()
+    (turn_id,) = ask(world, parent)
+    (child,) = ask(world, turn_id)
+    wakes, decided = world.turn(parent).wakes, list[Snapshot]()
+
+    def rule(snapshot: Snapshot) -> Decision[None]:
+        decided.append(snapshot)
+        if len(decided) > 1:
+            return Decision(result=None)
+        world.change(turn_id, looks=1)
+        return Decision(result=None, turn=replace(snapshot.turn, **OVER, finished_at=snapshot.now))
+
+    world.store.transact(turn_id, rule)
+    assert len(decided) == 2
+    assert (world.turn(child).cancel_requested, world.turn(parent).wakes) == (False, wakes)
+
+
 def test_end_of_a_turn_stops_its_grandchildren(world: World) -> None:
     """They stop in the same commit, without a look at the children first; those that have ended are left alone."""
     parent = world.queued()
