@@ -124,6 +124,28 @@ for process in pool._pool:
 os._exit(0)
 """
 
+DYING = """
+import os, signal, time
+from kombu.asynchronous import Hub
+from harness_worker.adapters.celery.pool_processes import ToolPool
+
+def close_and_stay():
+    os.closerange(3, 256)
+    time.sleep(100)
+
+pool = ToolPool.Pool(processes=1, initializer=close_and_stay, threads=False)
+(process,) = pool._pool
+hub = Hub()
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+while process._sentinel_poll is not None:
+    next(loop)
+pool.register_with_event_loop(Hub())
+print("registered:", pool._pool == [process], flush=True)
+os.kill(process.pid, signal.SIGKILL)
+os._exit(0)
+"""
+
 CROWDED = """
 import os, resource, signal
 from kombu.asynchronous import Hub
@@ -282,6 +304,11 @@ def test_process_that_failed_to_begin_does_not_serve() -> None:
 def test_pool_does_without_a_process_that_is_refused_until_the_next_look() -> None:
     """However often a process is refused, nothing of it is left, and the pool is complete again as soon as possible."""
     assert _said(REFUSED) == [*["processes: 1 open files: -2"] * 3, *["processes: 2 open files: 0"] * 2]
+
+
+def test_pool_is_served_over_a_new_connection_while_a_process_of_it_dies() -> None:
+    """Its pipe is closed already, but it cannot be waited for yet: that does not end the worker."""
+    assert _said(DYING) == ["registered: True"]
 
 
 def test_pool_that_may_open_no_more_files_does_without_a_process_until_it_may() -> None:

@@ -119,6 +119,11 @@ class _GroupPool(AsynPool):
             self._queues[self.create_process_queues()] = None
         return super().get_process_queues()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
+    def _track_child_process(self, proc: Any, hub: Any) -> None:  # noqa: ANN401 - Celery's own signature
+        """Watch for the end of a process, unless it was seen: over a new connection, Celery would fail and end."""
+        if getattr(proc, "_sentinel_poll", proc) is not None:
+            super()._track_child_process(proc, hub)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
     def _create_worker_process(self, i: int) -> Any:  # noqa: ANN401 - billiard's own signature
         before = tuple(self._pool)
         try:
