@@ -216,6 +216,23 @@ def test_error_of_the_databases_own_is_transient(postgres_world: World):
     assert world.seqs(turn_id) == [1, 2]
 
 
+def test_read_that_the_server_cancelled_leaves_a_connection_that_reads(postgres_world: World):
+    """However often it was read before: the driver would go on to name a statement that the server never prepared."""
+    world = postgres_world
+    turn_id = world.queued()
+    url = world.engine.url.render_as_string(hide_password=False)
+    engine = make_engine(url, timeouts=Timeouts(statement_s=0.2), pool_size=1)
+    store = SqlTurnStore(engine, world.sink)
+    for _ in range(6):
+        with (
+            world.locked(text("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")),
+            pytest.raises(TransientError, match="statement timeout"),
+        ):
+            store.load(turn_id)
+        assert store.load(turn_id) is not None
+    engine.dispose()
+
+
 def test_server_that_only_reads_is_one_that_does_not_answer(postgres_world: World):
     """Another server has taken over: this is not a bug, so the turn is put off, and new connections are opened."""
     world = postgres_world

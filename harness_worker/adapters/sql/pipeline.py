@@ -30,12 +30,17 @@ def fetch(connection: Connection, selects: Sequence[AnySelect], values: Mapping[
     """
     if connection.dialect.name != "postgresql":
         return [cast("Rows", connection.execute(select, values).all()) for select in selects]
-    with _driving(connection) as driver:
-        if len(selects) == 1:  # a pipeline of one costs more than it saves
+    if len(selects) == 1:  # a pipeline of one costs more than it saves
+        with _driving(connection) as driver:
             return [driver.execute(_sql(selects[0]), values).fetchall()]
-        with driver.pipeline():
-            cursors = [driver.execute(_sql(select), values) for select in selects]
-        return [cursor.fetchall() for cursor in cursors]
+    try:
+        with _driving(connection) as driver:
+            with driver.pipeline():
+                cursors = [driver.execute(_sql(select), values) for select in selects]
+            return [cursor.fetchall() for cursor in cursors]
+    except DBAPIError:  # the driver takes what the server skipped for prepared, and would name it from now on
+        connection.invalidate()
+        raise
 
 
 def answer(connection: Connection, statement: str, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any column's value
