@@ -52,7 +52,7 @@ def open_visit(
 
     Args:
         snapshot: The turn and its calls, under the lock.
-        owner: A name unique to this visit.
+        owner: The visit's name; see :func:`claim`.
         timing: The protocol's times.
         tools_of: Gives an agent's tools by its name; ``None`` if the agent is not served here.
     """

@@ -75,7 +75,7 @@ def stop_cause(turn: Turn, now: float) -> StopCause | None:
 
 
 def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit | Held | None]:
-    """Claim the turn, or nudge (``wakes``) the visit that holds it.
+    """Claim the turn, or nudge (``wakes``) the visit that holds it, unless that has the same name (``owner``).
 
     ``None`` if the turn is over, or if it has to wait: for an earlier turn of its session, or because its tenant
     already runs as many turns as it may. Only a cancelled turn need not wait. A turn that has waited gets all its time
@@ -89,7 +89,8 @@ def claim(snapshot: Snapshot, *, owner: str, timing: Timing) -> Decision[Visit |
         return Decision(result=None, turn=replace(turn, wake_at=now + QUEUE_LOOK_S))
     if turn.status is TurnStatus.QUEUED and snapshot.is_crowded and not turn.cancel_requested:
         return Decision(result=None, turn=replace(turn, waits=True, wake_at=now + QUEUE_LOOK_S))
-    if turn.owner is not None and turn.lease_until is not None and turn.lease_until >= now:
+    is_held = turn.lease_until is not None and turn.lease_until >= now
+    if turn.owner is not None and turn.owner != owner and is_held:
         return Decision(result=Held(stop=turn.cancel_requested), turn=replace(turn, wakes=turn.wakes + 1))
     deadline_at = _deadline_at(snapshot)
     visit_deadline = _visit_deadline(deadline_at, timing.visit_s, now)

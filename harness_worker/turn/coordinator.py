@@ -53,7 +53,7 @@ class Coordinator:
         model_step: Asks the model.
         agents: The agents that this process serves, by name.
         holding: Keeps a visit's lease alive within its context, and yields the signal for the visit to give up.
-        new_owner: Makes a name for a visit that no other visit has.
+        new_owner: Makes a name for a visit that no other visit has; one that has it takes the turn from the other.
         timing: The protocol's times.
         finalizer: Ends turns.
         threshold_chars: The longest reason for which a hook may deny a call, in characters.

@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -82,9 +82,14 @@ class InlineDispatcher:
     def drive(self, turn_id: str, drive: Drive) -> None:
         """Drive the turn until it and those that it asked for have ended.
 
+        All visits of it have one name, because they never overlap: if a claim was made but not answered, the next look
+        takes it over. Nobody else would free it until the turn's time is over.
+
         Raises:
             TransientError: The journal has not answered for a while.
         """
+        owner = drive.coordinator.new_owner()
+        drive = replace(drive, coordinator=replace(drive.coordinator, new_owner=lambda: owner))
         self._drive = drive
         self._work(turn_id)
         while alive := [each for each in tuple(self._drivers.values()) if each.is_alive()]:

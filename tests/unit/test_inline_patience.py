@@ -47,6 +47,17 @@ def test_database_that_is_silent_for_a_moment_ends_no_turn(operation: str, earli
     assert engine.ran == ["write", "look"]
 
 
+@pytest.mark.parametrize("earlier", range(9))
+def test_commit_that_was_made_but_not_answered_ends_no_turn(earlier: int) -> None:
+    """Whichever it is: what a visit has claimed then is its own at the next look, since nobody else could free it."""
+    engine = Engine()
+    engine.seen_store.after["transact"] += [*[lambda: None] * earlier, SILENCE]
+    engine.says(asks("write"), asks("look"), answers("done"))
+    work(engine)
+    assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.COMPLETED, "done")
+    assert engine.ran == ["write", "look"]
+
+
 def test_database_that_is_silent_about_earlier_turns_ends_no_turn() -> None:
     """Those whose process is gone are looked for at the next look."""
     engine, looked = Engine(), list[str]()

@@ -108,6 +108,13 @@ def test_claim_of_a_held_turn_leaves_word() -> None:
     assert decision.events == ()
 
 
+def test_claim_by_the_holders_own_name_takes_over() -> None:
+    """A claim that was made but not answered does not keep its own process out."""
+    decision = claim(snapshot(a_held_turn()), owner=OWNER, timing=TIMING)
+    assert claimed(decision).turn.fence == 2
+    assert event_types(decision) == ["turn.redelivered"]
+
+
 def test_claim_of_a_held_cancelled_turn_says_stop() -> None:
     """The caller learns that the holder must be told to stop."""
     assert claim(snapshot(a_held_turn(cancel_requested=True)), owner="other", timing=TIMING).result == Held(stop=True)
