@@ -191,7 +191,8 @@ class AgentHarness:
         store = SqlTurnStore(self._engine, NoEvents(), artifact_ttl_s=self._settings.artifact_ttl_s)
         dispatcher = InlineDispatcher(SystemClock(), approve, partial(self._left_behind, turn))
         drive = self._drive_with(store, dispatcher)
-        store.insert_turn(turn)
+        patiently = look_patience(SystemClock())
+        patiently(partial(store.insert_turn, turn), f"storing turn {turn.id}")
         try:
             dispatcher.drive(turn.id, drive)
         except BaseException:  # an interrupt in a notebook: nobody else would end the turn and free its session
@@ -199,7 +200,7 @@ class AgentHarness:
             raise
         if self._registry.agents[turn.agent].memory_model is not None:
             self._remember(turn.id)
-        patiently, what = look_patience(SystemClock()), f"reading turn {turn.id}"
+        what = f"reading turn {turn.id}"
         loaded = patiently(partial(store.load, turn.id), what)
         ended, calls = loaded if loaded is not None else (turn, ())
         return turn_result(ended, calls, patiently(partial(store.history, turn.id), what))

@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import psycopg
 import pytest
 
 from harness_worker import AgentHarness, Effect, Registry, RunContext, Settings, TurnResult
@@ -215,6 +216,28 @@ def test_judge_that_fails_is_asked_again_after_its_pauses(tmp_path: Path, monkey
     assert harness.scores(turn.id) == (score,)
     assert waits[3:] == [0.0] * 3
     harness.close()
+
+
+REFUSES_ONCE = """
+CREATE SEQUENCE refusals;
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF nextval('refusals') = 1 THEN RAISE EXCEPTION 'out of memory' USING ERRCODE = '53200'; END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON turns FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+
+
+def test_turn_begins_though_its_database_refuses_it_at_first(postgres_url: str, tmp_path: Path) -> None:
+    """A database that is short of something for a moment fails no turn that is about to begin, either."""
+    registry = Registry()
+    script = tmp_path / "script.jsonl"
+    script.write_text('{"step": 0, "content": [{"type": "text", "text": "Yes."}]}')
+    registry.agent("clerk", model=f"scripted:{script}")
+    with closing(AgentHarness(registry, Settings(home=tmp_path, database_url=postgres_url))) as harness:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(REFUSES_ONCE)
+        assert harness.run_turn(None, "Are you open?").output_text == "Yes."
 
 
 def test_judge_whose_provider_asks_for_a_long_pause_keeps_nobody_waiting(tmp_path: Path) -> None:
