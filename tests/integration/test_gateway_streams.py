@@ -335,7 +335,9 @@ def test_stream_goes_on_after_a_database_that_refused(gateway: Gateway) -> None:
             return await read_heads(engine, wanted)
 
         try:
-            async with _stream(turn_id, Refusing(engine, TENANT), Gathered(read), LiveEvents(None)).events() as events:
+            async with _stream(
+                turn_id, Refusing(engine, TENANT, scan_places()), Gathered(read), LiveEvents(None)
+            ).events() as events:
                 return [told.type async for told in events if told is not None]
         finally:
             await engine.dispose()
