@@ -75,6 +75,14 @@ def test_worker_is_not_taken_for_ready_because_an_earlier_one_was(tmp_path: Path
     assert not ready.exists()
 
 
+def test_worker_that_is_not_ready_yet_has_no_ready_file_for_a_moment(tmp_path: Path) -> None:
+    """Whoever waits for the file would take it for ready, and a stop would end it without a drain."""
+    ready, shown = tmp_path / "ready", tmp_path / "shown"
+    ready.symlink_to(shown)  # what was written there would stay
+    assert run_harness("worker", "--role", "tools", "--home", str(tmp_path), "--ready-file", str(ready)).returncode == 2
+    assert list(tmp_path.iterdir()) == [ready]
+
+
 def test_worker_whose_ready_file_would_have_no_room_does_not_start(tmp_path: Path) -> None:
     """It would serve, but never be healthy; and what is no file is not removed."""
     ready = tmp_path / "ready"

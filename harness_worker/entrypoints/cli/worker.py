@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated
 
 import typer
@@ -72,15 +73,19 @@ def _chosen(role: Role, queues: str) -> tuple[str, ...]:
 def _vacate(ready_file: Path) -> None:
     """Remove what an earlier worker has written, because health checks would take this one for ready.
 
+    Whether there is room is tried in another file: this one exists only once the worker is ready.
+
     Raises:
         ConfigError: The file cannot be written, so that no health check would ever succeed.
     """
     try:
-        try:
+        if ready_file.is_file():
+            ready_file.unlink()
+        if ready_file.exists():  # /dev/null, say, which is not removed
             ready_file.write_text("\n")
-        finally:
-            if ready_file.is_file():  # /dev/null, say, is none
-                ready_file.unlink()
+        else:
+            with NamedTemporaryFile(dir=ready_file.parent, buffering=0) as trial:
+                trial.write(b"\n")
     except OSError as error:
         raise ConfigError(f"--ready-file {ready_file}: {error.strerror}") from None
 
