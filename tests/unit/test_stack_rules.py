@@ -173,7 +173,7 @@ def test_other_lines_are_no_ready_line(line: str) -> None:
         from_ready_line(line)
 
 
-@pytest.mark.parametrize("name", ["my home", "a%20b", "what?x=1", "#1", "ä", "a@b", "a:b"])
+@pytest.mark.parametrize("name", ["my home", "a%20b", "what?x=1", "#1", "ä", "a@b", "a:b", "a::b"])
 def test_home_keeps_everything_within_itself(name: str, tmp_path: Path) -> None:
     """Whatever its path looks like in a URL: two homes would share a database, or artifacts have no directory."""
     home = Home(tmp_path / name)

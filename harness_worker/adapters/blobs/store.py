@@ -15,6 +15,8 @@ from harness_worker.urls import masked
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 
+_FILE: Final = "file://"
+
 DIRECTORY_TRIES: Final = 2
 """How many times a directory is created for a file; a process that has just emptied it may remove it again."""
 
@@ -117,6 +119,9 @@ class FsspecBlobs:
 def _opened(url: str) -> tuple[Any, str]:
     """The file system of a URL, which fsspec caches for each thread, and the path in it."""
     untyped: Any = core
+    local: Any = LocalFileSystem
+    if url.startswith(_FILE):  # else fsspec takes a path with :: in it for several URLs
+        return local(), local._strip_protocol(url)  # noqa: SLF001 - as fsspec itself does
     return untyped.url_to_fs(url)
 
 
