@@ -84,8 +84,8 @@ class Result(BaseModel):
 
     @property
     def is_void(self) -> bool:
-        """Whether it says nothing of the agent: its turn failed, or somebody stopped it."""
-        return self.status in (TurnStatus.FAILED, TurnStatus.CANCELLED)
+        """Whether it says nothing of the agent: its turn failed, or somebody stopped it, which was not expected."""
+        return not self.passed and self.status in (TurnStatus.FAILED, TurnStatus.CANCELLED)
 
 
 def result_of(cell: Cell, found: Found, check: Check | None) -> Result:

@@ -94,3 +94,17 @@ def test_latest_retry_of_a_cell_is_the_one_that_counts(status: str, tmp_path: Pa
     assert (second != first, left("Yes.", retry_failed=False)) == (True, [])
     assert left("No.", retry_failed=False) == [second]
     assert left("No.", retry_failed=True) not in ([], [first], [second])
+
+
+def test_cell_that_was_to_fail_is_not_asked_again(tmp_path: Path) -> None:
+    """Its case expects that end, so it passed; otherwise every retry would ask it anew."""
+    failed, asked = Found(turns=(turn(status="failed", stop_reason="model_error"),)), list[int]()
+    for _ in range(2):
+        with ResultsFile(tmp_path / "out.jsonl", "s") as out:
+            cases = [case(id="a", expect={"stop_reason": "model_error"})]
+            plan = Plan(sweep="s", cases=cases, repeats=1, concurrency=1, check=None, out=out, retry_failed=True)
+            left = Evaluation(plan, ["clerk"]).left
+            asked.append(len(left))
+            for cell in left:
+                out.add(result_of(cell, failed, None))
+    assert asked == [1, 0]
