@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import OperationalError
 
 from harness_worker.adapters.sql.engine import Timeouts, close, dispose_inherited, make_engine, reading, timeouts_within
@@ -216,21 +216,29 @@ def test_error_of_the_databases_own_is_transient(postgres_world: World):
     assert world.seqs(turn_id) == [1, 2]
 
 
-def test_read_that_the_server_cancelled_leaves_a_connection_that_reads(postgres_world: World):
+CANCEL = """
+SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
+
+
+def test_read_that_the_server_cancelled_leaves_a_connection_that_reads(postgres_world: World, postgres_url: str):
     """However often it was read before: the driver would go on to name a statement that the server never prepared."""
     world = postgres_world
     turn_id = world.queued()
-    url = world.engine.url.render_as_string(hide_password=False)
-    engine = make_engine(url, timeouts=Timeouts(statement_s=0.2), pool_size=1)
-    store = SqlTurnStore(engine, world.sink)
-    for _ in range(6):
-        with (
-            world.locked(text("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")),
-            pytest.raises(TransientError, match="statement timeout"),
-        ):
-            store.load(turn_id)
-        assert store.load(turn_id) is not None
-    engine.dispose()
+
+    def cancel(locking: Connection) -> None:
+        """Cancel the read, as the statement's timeout does."""
+        wait_until(lambda: waiters(other) == 1, "the read to wait for the lock")
+        locking.execute(text(CANCEL))
+
+    with world_of(postgres_url) as other, ThreadPoolExecutor(1) as thread:
+        for _ in range(6):
+            with other.locked(text("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")) as locking:
+                cancelled = thread.submit(cancel, locking)
+                with pytest.raises(TransientError, match="canceling statement"):
+                    world.store.load(turn_id)
+                cancelled.result()
+            assert world.store.load(turn_id) is not None
 
 
 def test_server_that_only_reads_is_one_that_does_not_answer(postgres_world: World):
