@@ -93,7 +93,7 @@ class OverdueCalls:
 
         try:
             return within(seconds, counted)
-        except RuntimeError:  # possibly no thread could be started
+        except (RuntimeError, MemoryError):  # possibly no thread could be started
             self._end(name, call)
             raise
 
