@@ -69,10 +69,9 @@ def write_lines(path: Path, lines: Iterator[JsonObject]) -> None:
     path.write_text("".join(compact(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def table(result: SweepResult) -> Table:
-    """The summary as a table for people."""
-    found = summary(result)
-    drawn = Table(title=f"{result.workload}: {found['passed']}/{found['expected']} equal to the plain replay")
+def table(found: JsonObject) -> Table:
+    """A :func:`summary` as a table for people."""
+    drawn = Table(title=f"{found['workload']}: {found['passed']}/{found['expected']} equal to the plain replay")
     drawn.add_column("what")
     drawn.add_column("found", justify="right")
     for what, value in (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.figures import counted
+from harness_worker.wire import JsonObject
 
 SHOWN: Final = 20
 """How many cases of a kind are listed."""
@@ -17,10 +18,8 @@ SHOWN: Final = 20
 _Z: Final = 1.96
 """Standard errors on either side of a difference: an interval of 95 %."""
 
-Json = Mapping[str, Any]
 
-
-def comparison_table(found: Json) -> Table:
+def comparison_table(found: JsonObject) -> Table:
     """One comparison's figures, as :func:`~harness_worker.evaluation.comparison.comparison` returns them."""
     drawn = Table(title=Text(f"{one_line(_named(found))}: {counted(found['cases'], 'case')}"))
     drawn.add_column("mean of a cell")
@@ -36,7 +35,7 @@ def comparison_table(found: Json) -> Table:
     return drawn
 
 
-def changed_lines(found: Json) -> Iterator[Text]:
+def changed_lines(found: JsonObject) -> Iterator[Text]:
     """The cases that pass less often, with the reason, those that pass more often, and those that were not compared."""
     yield from _cases(found["worse"], "worse", "red")
     yield from _cases(found["better"], "better", "green")
@@ -47,14 +46,14 @@ def changed_lines(found: Json) -> Iterator[Text]:
             yield Text(f"only {file}, and not compared: {_names(only)}")
 
 
-def _named(found: Json) -> str:
+def _named(found: JsonObject) -> str:
     first, second = found["before"], found["after"]
     if first["agent"] == second["agent"]:
         return f"{first['agent']}, {first['sweep']} and {second['sweep']}"
     return f"{first['agent']} and {second['agent']}"
 
 
-def _shown(figure: Json, pattern: str, scale: float = 1) -> tuple[str, str, str]:
+def _shown(figure: JsonObject, pattern: str, scale: float = 1) -> tuple[str, str, str]:
     if not figure["cases"]:
         return "-", "-", "-"
     before, after = (pattern.format(figure[name] * scale) for name in ("before", "after"))
@@ -63,7 +62,7 @@ def _shown(figure: Json, pattern: str, scale: float = 1) -> tuple[str, str, str]
     return before, after, difference if error is None else f"{difference} ± {pattern.format(_Z * error * scale)}"
 
 
-def _cases(changed: Sequence[Json], how: str, style: str) -> Iterator[Text]:
+def _cases(changed: Sequence[JsonObject], how: str, style: str) -> Iterator[Text]:
     for case in changed[:SHOWN]:
         times = " then ".join(f"{case[name]['passed']}/{case[name]['cells']}" for name in ("before", "after"))
         turn = f" (turn {case['turn_id']})" if how == "worse" and case["turn_id"] else ""

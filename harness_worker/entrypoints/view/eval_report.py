@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.figures import counted, tokens_of
+from harness_worker.wire import JsonObject
 
 SHOWN: Final = 20
 """How many failures are listed."""
 
-Json = Mapping[str, Any]
 
-
-def agent_table(figures: Json, repeats: int) -> Table:
+def agent_table(figures: JsonObject, repeats: int) -> Table:
     """One agent's figures, as :func:`~harness_worker.evaluation.summary.summary` returns them."""
     drawn = Table(title=Text(f"{figures['agent']}: {figures['passed']}/{figures['cells']} cells passed"))
     drawn.add_column("what")
@@ -27,7 +26,7 @@ def agent_table(figures: Json, repeats: int) -> Table:
     return drawn
 
 
-def failure_lines(failures: Sequence[Json], options: str = "", restart: str | None = None) -> Iterator[Text]:
+def failure_lines(failures: Sequence[JsonObject], options: str = "", restart: str | None = None) -> Iterator[Text]:
     """The first failures with their reasons, and how to see more.
 
     Args:
@@ -47,7 +46,7 @@ def failure_lines(failures: Sequence[Json], options: str = "", restart: str | No
         yield Text(f"{one_line(f'harness turns show TURN{options}')} says what a turn did{first}", style="dim")
 
 
-def _rows(figures: Json, repeats: int) -> Iterator[tuple[str, str]]:
+def _rows(figures: JsonObject, repeats: int) -> Iterator[tuple[str, str]]:
     yield "passed", _percent(figures["pass_rate"])
     if repeats > 1:
         yield f"pass@{repeats}: cases that passed once or more", _percent(figures["pass_at_k"])
@@ -67,7 +66,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _score(score: Json) -> str:
+def _score(score: JsonObject) -> str:
     mean = "none" if score["mean"] is None else f"{score['mean']:.2f}"
     return f"{mean} ({score['missing']:,} missing)" if score["missing"] else mean
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from harness_worker.entrypoints.view.figures import counted, duration, tokens_of, waves_of
+from harness_worker.wire import JsonObject
 
-Json = Mapping[str, Any]
 
-
-def facts(turn: Json) -> dict[str, str]:
+def facts(turn: JsonObject) -> dict[str, str]:
     """The facts at the head of a turn's page, by label; empty ones are left out there."""
     usage, budget = turn["usage"], turn["budget"]
     used = (
@@ -50,22 +49,22 @@ def facts(turn: Json) -> dict[str, str]:
     }
 
 
-def _origin(turn: Json) -> str:
+def _origin(turn: JsonObject) -> str:
     origin = turn.get("forked_from")
     return f"from step {origin['step']} of {origin['turn_id']}" if origin else ""
 
 
-def _parent(turn: Json) -> str:
+def _parent(turn: JsonObject) -> str:
     parent = turn.get("parent")
     return f"call {parent['call_id']} of {parent['turn_id']}" if parent else ""
 
 
-def took_s(turn: Json) -> float:
+def took_s(turn: JsonObject) -> float:
     """From a finished turn's creation to its end, in seconds."""
     return _apart(turn["created_at"], turn["finished_at"])
 
 
-def _when(turn: Json) -> str:
+def _when(turn: JsonObject) -> str:
     created = datetime.fromisoformat(turn["created_at"])
     words = [created.strftime("%Y-%m-%d %H:%M:%S UTC")]
     if turn["started_at"]:
@@ -79,7 +78,7 @@ def _apart(earlier: str, later: str) -> float:
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
 
 
-def span(calls: Sequence[Json]) -> str:
+def span(calls: Sequence[JsonObject]) -> str:
     """The time from the first call's start to the last one's end; empty while one of them runs, or if none ran."""
     started = [call["started_at"] for call in calls if call["started_at"]]
     finished = [call["finished_at"] for call in calls if call["finished_at"]]
@@ -88,7 +87,7 @@ def span(calls: Sequence[Json]) -> str:
     return duration(_apart(min(started), max(finished)))
 
 
-def score_line(score: Json) -> str:
+def score_line(score: JsonObject) -> str:
     """A judge's score in one line."""
     if score["at"] is None:
         return f"{score['judge']}  due"
@@ -97,10 +96,10 @@ def score_line(score: Json) -> str:
     return f"{score['judge']}  {score['score']:.2f}  {score['reason']}".rstrip()
 
 
-def model_calls(events: Sequence[Json]) -> dict[int, Json]:
+def model_calls(events: Sequence[JsonObject]) -> dict[int, JsonObject]:
     """What the model said in each step, what that cost, and ``elapsed_s``."""
     began: dict[Any, str] = {}
-    calls: dict[int, Json] = {}
+    calls: dict[int, JsonObject] = {}
     for event in events:
         if event["type"] == "step.started":
             began[event["data"]["step"]] = event["at"]
@@ -110,7 +109,7 @@ def model_calls(events: Sequence[Json]) -> dict[int, Json]:
     return calls
 
 
-def model_cost(model: Json | None) -> str:
+def model_cost(model: JsonObject | None) -> str:
     """The cost of a model call, in words."""
     if model is None:
         return ""

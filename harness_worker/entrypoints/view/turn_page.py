@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -16,11 +16,10 @@ from harness_worker.entrypoints.view.lines import Marks
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
 from harness_worker.entrypoints.view.turn_table import STYLES
+from harness_worker.wire import JsonObject
 
 LABEL: Final = 10
 DETAIL_LINES: Final = 3
-
-Json = Mapping[str, Any]
 
 
 class TurnPage:
@@ -35,7 +34,7 @@ class TurnPage:
         self._width = min(width, MAX_WIDTH)
         self._marks = marks
 
-    def draw(self, turn: Json, events: Sequence[Json]) -> Iterator[Text]:
+    def draw(self, turn: JsonObject, events: Sequence[JsonObject]) -> Iterator[Text]:
         """The page's lines.
 
         Args:
@@ -60,7 +59,7 @@ class TurnPage:
         if turn.get("scores"):
             yield from self._section("scores", "\n".join(map(score_line, turn["scores"])))
 
-    def messages(self, turn: Json) -> Iterator[Text]:
+    def messages(self, turn: JsonObject) -> Iterator[Text]:
         """The lines of a turn's history, and of the context that the model was sent before it."""
         turn = harmless(turn)
         if turn["context"]:
@@ -71,7 +70,7 @@ class TurnPage:
             for block in _blocks(message["content"]):
                 yield from self._wrapped(block, 2)
 
-    def _head(self, turn: Json) -> Iterator[Text]:
+    def _head(self, turn: JsonObject) -> Iterator[Text]:
         why = "" if turn["status"] == "completed" or not turn["stop_reason"] else f" ({turn['stop_reason']})"
         yield Text.assemble(
             (turn["id"], "bold"), "  ", (f"{turn['status']}{why}", STYLES.get(turn["status"], "")), no_wrap=True
@@ -87,7 +86,7 @@ class TurnPage:
         yield Text(title, style="bold")
         yield from self._wrapped(text, 2)
 
-    def _step(self, step: int, model: Json | None, calls: list[Json]) -> Iterator[Text]:
+    def _step(self, step: int, model: JsonObject | None, calls: list[JsonObject]) -> Iterator[Text]:
         yield self._row(Text(f"step {step}", style="bold"), model_cost(model))
         if model and model["text"] and calls:
             yield from self._wrapped(model["text"], 2)
@@ -97,7 +96,7 @@ class TurnPage:
             for call in of_wave:
                 yield from self._call(call)
 
-    def _call(self, call: Json) -> Iterator[Text]:
+    def _call(self, call: JsonObject) -> Iterator[Text]:
         mark, style = self._mark(call)
         again = f"  attempt {call['attempt']}" if call["attempt"] > 1 else ""
         took = span([call])
@@ -110,7 +109,7 @@ class TurnPage:
         if call["is_error"]:
             yield from self._wrapped(f"{call['outcome']}: {call['content']}", 11, DETAIL_LINES, "dim")
 
-    def _mark(self, call: Json) -> tuple[str, str]:
+    def _mark(self, call: JsonObject) -> tuple[str, str]:
         if call["outcome"] is None:
             return self._marks.running, "yellow"
         if call["outcome"] == "ToolDenied":
@@ -128,7 +127,7 @@ class TurnPage:
                 yield Text(" " * indent + row, style=style)
 
 
-def _cited(citation: Json) -> str:
+def _cited(citation: JsonObject) -> str:
     title = "" if citation["title"] == citation["id"] else f"  {one_line(citation['title'])}"
     return f"{citation['id']}{title}"
 

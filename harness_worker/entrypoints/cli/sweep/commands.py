@@ -163,11 +163,12 @@ def _write(result: SweepResult, effects: Path | None, observations: Path | None)
 
 
 def _print(result: SweepResult, console: Console, *, as_json: bool) -> None:
+    found = summary(result)
     if as_json:
-        write_json(summary(result))
+        write_json(found)
         return
-    wide_console().print(table(result))
-    for failure in summary(result)["failures"]:
+    wide_console().print(table(found))
+    for failure in found["failures"]:
         console.print(f"task {failure['task']} (turn {failure['turn']}):", markup=False)
         for why in failure["why"]:
             console.print(f"  {plain(why)}", markup=False)
