@@ -123,6 +123,15 @@ def test_gateway_checks_its_settings_before_it_listens() -> None:
     assert "Traceback" not in refused.stderr
 
 
+def test_port_in_use_is_told_once() -> None:
+    """The address is in the harness's own words, and not once more in Python's."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = rf"^cannot serve 127.0.0.1 port {port}: Address already in use; see --host and --port$"
+        with pytest.raises(ConfigError, match=told):
+            listen("127.0.0.1", port)
+
+
 def test_blank_address_is_refused() -> None:
     """An unset shell variable must not make a service reachable from other machines."""
     with pytest.raises(ConfigError, match=r"^--host is blank: .*; 0\.0\.0\.0 is every one of this machine$"):

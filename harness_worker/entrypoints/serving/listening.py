@@ -30,7 +30,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as refused:
-        raise ConfigError(f"cannot serve {host} port {port}: {refused.strerror}; see --host and --port") from None
+        why = str(refused.strerror).partition(" (while attempting")[0]  # Python repeats the address
+        raise ConfigError(f"cannot serve {host} port {port}: {why}; see --host and --port") from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by connections
     return listener
 
