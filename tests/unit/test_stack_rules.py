@@ -185,12 +185,17 @@ def test_home_keeps_everything_within_itself(name: str, tmp_path: Path) -> None:
         (home.artifacts / "turn" / "art_1").unlink()
 
 
-def test_relative_database_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ready line's database URL is usable from any directory."""
-    monkeypatch.chdir(tmp_path)
-    settings = Settings(database_url="sqlite:///data.db")
-    plan = StackPlan(settings=settings, port=0, coordinators=1, tools=0)
-    assert plan.database_url == f"sqlite:///{tmp_path / 'data.db'}"
+@pytest.mark.parametrize("folder", ["plain", "50%25 off?"])
+@pytest.mark.parametrize(("given", "file"), [("data.db", "data.db"), ("what%3F.db", "what?.db")])
+def test_relative_database_becomes_absolute(
+    given: str, file: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ready line's database URL is usable from any directory, whatever the working directory is called."""
+    place = tmp_path / folder
+    place.mkdir()
+    monkeypatch.chdir(place)
+    plan = StackPlan(settings=Settings(database_url=f"sqlite:///{given}"), port=0, coordinators=1, tools=0)
+    assert parse_url(plan.database_url).database == str(place / file)
 
 
 @pytest.mark.parametrize("given", ["", "secret-of-enough-characters"])

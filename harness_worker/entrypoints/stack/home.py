@@ -47,8 +47,7 @@ class Home:
     @property
     def database_url(self) -> str:
         """The SQLite database that is used unless another database is given."""
-        file = str(self.path / "harness.db")
-        return f"sqlite:///{file.replace('%', '%25').replace('?', '%3F')}"
+        return f"sqlite:///{in_url(self.path)}/harness.db"
 
     @property
     def artifact_url(self) -> str:
@@ -152,3 +151,8 @@ def _secret_in(content: bytes) -> str | None:
     if not all(each.isprintable() for each in secrets):  # a power cut may leave zeros, which no environment accepts
         raise ValueError
     return " ".join(secrets) or None
+
+
+def in_url(path: Path) -> str:
+    """The path as it is written in the URL of an SQLite database."""
+    return str(path).replace("%", "%25").replace("?", "%3F")

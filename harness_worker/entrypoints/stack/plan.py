@@ -14,7 +14,7 @@ from harness_worker.entrypoints.flower_access import VARIABLE as FLOWER_AUTH
 from harness_worker.entrypoints.flower_access import FlowerAccess
 from harness_worker.entrypoints.stack.child import CLI, ChildSpec
 from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
-from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.home import Home, in_url
 from harness_worker.entrypoints.stack.killing import MARK
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.errors import ConfigError
@@ -82,7 +82,7 @@ class StackPlan:
         if given is None:
             return self.home.database_url
         if given.startswith(_SQLITE):
-            return _SQLITE + str(Path(given.removeprefix(_SQLITE)).absolute())
+            return _SQLITE + str(Path(in_url(Path.cwd())) / given.removeprefix(_SQLITE))
         return given
 
 
