@@ -111,6 +111,21 @@ def test_client_shows_no_password_of_the_address() -> None:
     assert "s3cret" not in f"{away.value} {refused.value}"
 
 
+def test_client_says_how_to_start_a_stack_where_it_asked() -> None:
+    """A stack listens on this machine alone: there, on the port that was asked; elsewhere it is no advice."""
+    with pytest.raises(StackUnreachable) as near:
+        GatewayClient("http://127.0.0.1:1").turns()
+    assert "\n  harness up --app package.module:registry --port 1\n" in str(near.value)
+
+    def fail(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
+
+    with pytest.raises(StackUnreachable) as far:
+        GatewayClient("https://gateway.example", transport=httpx2.MockTransport(fail)).turns()
+    assert "harness up" not in str(far.value)
+    assert "--url or HARNESS_GATEWAY_URL" in str(far.value)
+
+
 def test_client_names_an_error_that_has_no_words() -> None:
     """The message of a connection that broke says at least of which kind the error was."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import httpx2
 
 from harness_worker.errors import HarnessError, TransientError
-from harness_worker.urls import masked
+from harness_worker.urls import host_of, is_loopback, masked
 from harness_worker.wire import JsonObject
 
 
@@ -60,12 +61,14 @@ def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
 
 
 def how_to_start(url: str, broken: Exception) -> str:
-    """The message for a user whose gateway does not answer."""
-    return (
-        f"nothing answers at {masked(url)} ({str(broken) or type(broken).__name__}). Start a stack with\n"
-        "  harness up --app package.module:registry\n"
-        "or give the address of a running one with --url or HARNESS_GATEWAY_URL."
-    )
+    """The message for a user whose gateway does not answer; ``harness up`` serves this machine alone."""
+    said = f"nothing answers at {masked(url)} ({str(broken) or type(broken).__name__})."
+    named = "give the address of a running one with --url or HARNESS_GATEWAY_URL."
+    if not is_loopback(host_of(url)):
+        return f"{said} Start a gateway there, or {named}"
+    port = urlsplit(url).port
+    at = f" --port {port}" if port else ""
+    return f"{said} Start a stack with\n  harness up --app package.module:registry{at}\nor {named}"
 
 
 def body_of(response: httpx2.Response) -> JsonObject:
