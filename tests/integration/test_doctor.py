@@ -110,6 +110,15 @@ def test_doctor_names_settings_that_only_the_gateway_refuses(stack: StackInfo, n
     assert states(checks, "gateway") == ["ok"]
 
 
+def test_command_that_makes_the_tables_names_the_home(tmp_path: Path) -> None:
+    """Without it, another home's database would be migrated."""
+    (tmp_path / "harness.db").touch()
+    settings = {"HARNESS_DATABASE_URL": f"sqlite:///{tmp_path}/harness.db"}
+    checked = run_here("doctor", "--home", str(tmp_path), "--json", env=settings)
+    (tables,) = (each for each in json.loads(checked.stdout)["checks"] if each["name"] == "tables")
+    assert tables["mend"] == f"run `harness migrate --home {tmp_path}`"
+
+
 def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_server: PostgresServer) -> None:
     """A database that was never migrated is wrong, and the command for that is named."""
     url = postgres_server.create_database()

@@ -185,3 +185,11 @@ def test_home_is_where_its_stack_keeps_its_database(tmp_path: Path) -> None:
     made = run_here("keys", "create", "--tenant", "a", "--name", "x", "--home", str(tmp_path))
     assert made.returncode == 0, made.stderr
     assert [row.tenant for row in kept(f"sqlite:///{tmp_path}/harness.db")] == ["a"]
+
+
+def test_hint_of_a_refused_key_names_the_home(tmp_path: Path) -> None:
+    """The command that it names looks into the same database."""
+    upgrade(f"sqlite:///{tmp_path}/harness.db")
+    ran = run_here("keys", "revoke", "nope", "--home", str(tmp_path))
+    assert ran.returncode == 1
+    assert f"`harness keys list --home {tmp_path}` shows the id of each" in ran.stderr

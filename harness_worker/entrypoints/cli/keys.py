@@ -14,6 +14,7 @@ from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.config import load_settings
 from harness_worker.core.api_keys import ApiKey, checked_name
 from harness_worker.credentials import KEY_PREFIX, key_digest
+from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.standard_streams import lost_output, tell
@@ -63,7 +64,7 @@ def create(
     key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
     with _keys(home) as keys:
         made = keys.add(secrets.token_hex(ID_BYTES), key_digest(key) or "", **whose, days=days)
-        with _revoked_if_lost(keys, made):
+        with _revoked_if_lost(keys, made, _home_option(home)):
             if as_json:
                 write_json({"key": key, **_shown(made, made.created_at)})
             else:
@@ -103,13 +104,17 @@ def revoke(
         found = keys.revoke(key_id)
     if found is None:
         what = "that is a key, not its id" if key_id.startswith(KEY_PREFIX) else f"there is no key {key_id[:64]!r}"
-        raise PermanentError(f"{what}: `harness keys list` shows the id of each")
+        raise PermanentError(f"{what}: `harness keys list{_home_option(home)}` shows the id of each")
     key, is_new = found
     if as_json:
         write_json(_shown(key, key.created_at))
     else:
         said = "is refused from now on" if is_new else "was revoked already"
         write(plain(f"key {key.id} ({key.name}) of tenant {key.tenant} {said}"))
+
+
+def _home_option(home: Path | None) -> str:
+    return Addresses(load_settings(home=home)).home_option
 
 
 @contextmanager
@@ -119,20 +124,20 @@ def _keys(home: Path | None) -> Generator[SqlApiKeys]:
 
 
 @contextmanager
-def _revoked_if_lost(keys: SqlApiKeys, made: ApiKey) -> Generator[None]:
+def _revoked_if_lost(keys: SqlApiKeys, made: ApiKey, option: str) -> Generator[None]:
     """Revoke a new key if it could not be printed, because nobody would have it."""
     try:
         yield
     except OSError as lost:
         lost_output()  # not reported a second time
-        raise PermanentError(f"cannot write the key: {lost.strerror}; {_without_it(keys, made)}") from None
+        raise PermanentError(f"cannot write the key: {lost.strerror}; {_without_it(keys, made, option)}") from None
 
 
-def _without_it(keys: SqlApiKeys, made: ApiKey) -> str:
+def _without_it(keys: SqlApiKeys, made: ApiKey, option: str) -> str:
     try:
         keys.revoke(made.id)
     except HarnessError as wrong:
-        return f"nobody has it, and it is not revoked ({wrong}): `harness keys revoke {made.id}` does that"
+        return f"nobody has it, and it is not revoked ({wrong}): `harness keys revoke {made.id}{option}` does that"
     return f"so {made.id} is revoked: make another, where there is room for it"
 
 

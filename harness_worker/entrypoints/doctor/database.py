@@ -58,8 +58,12 @@ def connected(url: str, *, writes: bool = False) -> Generator[Connection]:
         engine.dispose()
 
 
-def check_database(url: str) -> Iterator[Finding]:
+def check_database(url: str, home_option: str) -> Iterator[Finding]:
     """Check that the database answers, its kind, that it takes writes, and that it has this version's tables.
+
+    Args:
+        url: The database.
+        home_option: The option by which another command finds the same home.
 
     Raises:
         HarnessError: It does not answer, or the URL is invalid.
@@ -78,7 +82,9 @@ def check_database(url: str) -> Iterator[Finding]:
     if has == wants:
         yield ok("tables", f"at revision {has}, this version's")
     elif has is None or knows(has):
-        yield wrong("tables", f"at revision {has or 'none'}; this version wants {wants}", "run `harness migrate`")
+        yield wrong(
+            "tables", f"at revision {has or 'none'}; this version wants {wants}", f"run `harness migrate{home_option}`"
+        )
     else:
         said = f"at revision {has}, newer than this version of the harness, which knows {wants} at most"
         yield warning("tables", said, f"it works on, as in the midst of an upgrade; install a version that knows {has}")

@@ -62,7 +62,13 @@ def examine(addresses: Addresses, environment: Mapping[str, str]) -> Examination
     gateway = _asked(addresses.gateway_url, "gateway", _MEND_GATEWAY, lambda url: services.check_gateway(url, key))
     redis = _asked(addresses.redis_url, "redis", _MEND_REDIS, _check_redis, _REDIS_INSTEAD)
     broker = _asked(addresses.broker_url, "broker", "start it, or correct HARNESS_BROKER_URL", services.check_broker)
-    sql = _asked(addresses.database_url, "database", _MEND_DATABASE, database.check_database, _DATABASE_INSTEAD)
+    sql = _asked(
+        addresses.database_url,
+        "database",
+        _MEND_DATABASE,
+        lambda url: database.check_database(url, addresses.home_option),
+        _DATABASE_INSTEAD,
+    )
     fleet = _fleet(addresses, broker if addresses.broker_url else redis, redis, sql)
     artifacts = _asked(addresses.artifact_url, "artifacts", _MEND_ARTIFACTS, services.check_artifacts)
     seen = (gateway, redis, broker, sql)
