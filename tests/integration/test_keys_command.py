@@ -193,3 +193,11 @@ def test_hint_of_a_refused_key_names_the_home(tmp_path: Path) -> None:
     ran = run_here("keys", "revoke", "nope", "--home", str(tmp_path))
     assert ran.returncode == 1
     assert f"`harness keys list --home {tmp_path}` shows the id of each" in ran.stderr
+
+
+def test_file_that_is_no_database_is_a_wrong_setting(tmp_path: Path) -> None:
+    """The exit code is 2, and the message says which setting names the file."""
+    (tmp_path / "notes.txt").write_text("no database, though long enough to be looked at\n" * 100)
+    ran = keys(f"sqlite:///{tmp_path}/notes.txt", "list", code=2)
+    assert "file is not a database" in ran.stderr
+    assert "HARNESS_DATABASE_URL" in ran.stderr

@@ -25,6 +25,7 @@ _TROUBLE_STATE: Final = "XX000"
 """Postgres: an internal error, such as with a table that was altered at the same moment."""
 
 _AGAIN_WORDS: Final = ("database is locked", "database table is locked", "database schema is locked")
+_NO_DATABASE: Final = "file is not a database"
 _MISSING_WORDS: Final = ("no such table", "no such column", "UndefinedTable", "UndefinedColumn")
 
 
@@ -56,7 +57,7 @@ def translated(url: URL) -> Generator[None]:
 
     Raises:
         TransientError: The database did not answer in time, or had an internal error.
-        ConfigError: The database was never migrated, or by an older version.
+        ConfigError: The database was never migrated, or by an older version; or the file is none.
         InvariantError: The database refused a statement.
     """
     try:
@@ -69,6 +70,8 @@ def _meaning(error: SQLAlchemyError, where: str) -> TransientError | ConfigError
     said = first_line(error)
     if isinstance(error, DBAPIError) and _says(error, _MISSING_WORDS):
         return ConfigError(f"the database {where} lacks tables of this version: run `harness migrate` ({said})")
+    if _NO_DATABASE in said:
+        return ConfigError(f"{where}: {said}; name another one in HARNESS_DATABASE_URL")
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError) or _is_lost(error):
         return TransientError(f"the database {where} did not answer: {said}")
     if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _TROUBLE_STATE:
