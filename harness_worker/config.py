@@ -88,7 +88,7 @@ class Settings(SharedSettings):
     max_tool_timeout_s: Seconds = 45.0
     visibility_timeout_s: Seconds = 120.0
     artifact_threshold_chars: Annotated[int, Field(ge=200)] = 12_000
-    artifact_ttl_s: Annotated[float, Field(gt=0)] = 3_600.0
+    artifact_ttl_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3_600.0
     faults: Path | None = Field(
         default=None, description="for drills and tests only: the directory of a plan of faults to inject"
     )

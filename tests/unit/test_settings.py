@@ -118,6 +118,12 @@ def test_artifact_store_that_is_the_same_everywhere_is_taken(url: str) -> None:
     assert load_settings(artifact_url=url).artifact_url == url
 
 
+def test_artifacts_are_kept_for_a_time_that_ends() -> None:
+    """No database could store when the others would expire."""
+    with pytest.raises(ConfigError, match=r"^HARNESS_ARTIFACT_TTL_S='inf': "):
+        load_settings(artifact_ttl_s="inf")
+
+
 def test_level_of_logs_may_be_written_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The four names are told to who gives another."""
     monkeypatch.setenv("HARNESS_LOG_LEVEL", " debug ")
