@@ -121,6 +121,22 @@ def test_follow_of_a_gateway_that_does_not_stream_asks_again() -> None:
     assert asked == ["0", "1", "1"]
 
 
+def test_follow_asks_less_often_while_nothing_comes() -> None:
+    """A proxy that does not stream is no reason to ask the gateway ten times a second; news make it ask soon again."""
+    nothing = [httpx2.Response(200, json={"data": [], "next": None}) for _ in range(20)]
+    news = httpx2.Response(200, json={"data": [event(1)], "next": None})
+    last = httpx2.Response(200, json={"data": [event(2, "turn.failed")], "next": None})
+    client, asked = gateway(*nothing, news, last)
+    clock = StoppedClock()
+    found = follow(client, clock, "t")
+    assert next(found) == event(1)
+    assert 10 < clock.now < 20
+    began = clock.now
+    assert list(found) == [event(2, "turn.failed")]
+    assert clock.now - began <= 0.1 + 1e-9
+    assert len(asked) == 22
+
+
 def test_follow_goes_on_when_the_database_is_back() -> None:
     """A gateway that says when to ask again is asked then."""
     away = httpx2.Response(503, json={"code": "not_ready", "title": "Not ready"}, headers={"Retry-After": "7"})

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from harness_worker.ports import Clock
 
 AGAIN_S: Final = 0.1
-"""Seconds between two requests for a turn's events."""
+SELDOM_S: Final = 1.0
+"""Seconds between two requests for a turn's events: at first, and while nothing new comes."""
 
 
 def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
@@ -32,8 +33,9 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
         StackUnreachable: The gateway went away and did not come back in time.
         RequestRefused: The gateway does not know the turn, or refuses to show it.
     """
-    gateway = PatientGateway(client, clock)
+    gateway, pause_s = PatientGateway(client, clock), AGAIN_S
     while True:
+        known = after
         try:
             for event in client.live_events(turn_id, after):
                 after = event.get("seq", after)
@@ -47,7 +49,8 @@ def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) ->
                 raise
             clock.wait(refused.retry_after_s or 0.0)
             gateway.turn(turn_id)
-        clock.wait(AGAIN_S)
+        pause_s = AGAIN_S if after > known else min(SELDOM_S, pause_s * 2)
+        clock.wait(pause_s)
 
 
 def is_hint(event: JsonObject) -> bool:
