@@ -31,6 +31,10 @@ class NoAddress(Exception):  # noqa: N818 - reads as what it says
     """A host has no address to which a connection is allowed; the message says why, and names no address."""
 
 
+class NoThread(Exception):  # noqa: N818 - reads as what it says
+    """This process could not resolve a name just now, which says nothing about the host."""
+
+
 class CheckedBackend(AsyncNetworkBackend):
     """Connects to hosts with public addresses; TLS still verifies the host's name.
 
@@ -54,6 +58,7 @@ class CheckedBackend(AsyncNetworkBackend):
 
         Raises:
             NoAddress: No address of the host is allowed.
+            NoThread: The system gives no thread to resolve the host's name with.
             ConnectError: No address answers.
             ConnectTimeout: No address answers in time.
         """
@@ -82,7 +87,10 @@ async def _resolved(host: str, port: int) -> list[str]:
     a pool. Each attempt resolves once, so the number of requests under way bounds the threads.
     """
     answer: asyncio.Future[list[str] | None] = asyncio.get_running_loop().create_future()
-    Thread(target=_look_up, args=(host, port, answer), name="resolve", daemon=True).start()
+    try:
+        Thread(target=_look_up, args=(host, port, answer), name="resolve", daemon=True).start()
+    except RuntimeError as refused:
+        raise NoThread(str(refused)) from None
     if (found := await answer) is None:
         raise NoAddress("the host's name is not known")
     return list(dict.fromkeys(found))

@@ -18,7 +18,7 @@ from httpcore2 import (
 )
 
 from api_gateway.requests.webhook_urls import parsed
-from api_gateway.webhooks.addresses import CheckedBackend, NoAddress
+from api_gateway.webhooks.addresses import CheckedBackend, NoAddress, NoThread
 from api_gateway.webhooks.rules import ReceiverAnswer, answer_of
 
 TIMEOUT_S: Final = 15.0
@@ -51,7 +51,12 @@ class Sender:
         )
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverAnswer:
-        """Send a request and return the endpoint's answer; if there is none, its ``error`` says why."""
+        """Send a request and return the endpoint's answer; if there is none, its ``error`` says why.
+
+        Raises:
+            NoThread: The system gives no thread to resolve the endpoint's name with.
+            MemoryError: Memory is short in this process.
+        """
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 return await self._post(url, {**SENDER, **headers}, body, limit)
@@ -61,7 +66,9 @@ class Sender:
             return ReceiverAnswer(error=str(none))
         except NetworkError as broken:
             return ReceiverAnswer(error=_in_words("cannot connect, or the connection broke", broken))
-        except Exception as odd:  # noqa: BLE001 - never raises: whatever an endpoint does is its answer
+        except (NoThread, MemoryError):  # not the endpoint's failure
+            raise
+        except Exception as odd:  # noqa: BLE001 - whatever an endpoint does is its answer
             return ReceiverAnswer(error=_in_words("the answer is not valid HTTP", odd))
 
     async def close(self) -> None:

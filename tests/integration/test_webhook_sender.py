@@ -45,6 +45,21 @@ asyncio.run(main())
 """
 
 
+NO_THREAD = """
+import asyncio, threading
+from api_gateway.webhooks.sender import Sender
+
+def refuse(thread):
+    raise {refusal}
+
+async def main():
+    threading.Thread.start = refuse
+    await Sender(allow_private=True).post("http://slow.example/", {{}}, b"")
+
+asyncio.run(main())
+"""
+
+
 @pytest.fixture
 def other() -> Generator[Receiver]:
     """A receiver."""
@@ -88,6 +103,15 @@ def test_proxies_of_the_environment_are_not_used(other: Receiver, monkeypatch: p
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert send(other.url) == ReceiverAnswer(status_code=204)
+
+
+@pytest.mark.parametrize("refusal", ["RuntimeError('no thread')", "MemoryError()"])
+def test_own_shortage_is_not_the_receivers_failure(refusal: str) -> None:
+    """It is raised, so that the event is delivered later, and none of its retries is used up."""
+    command = [sys.executable, "-c", NO_THREAD.format(refusal=refusal)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENT_S, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith(("api_gateway.webhooks.addresses.NoThread", "MemoryError"))
 
 
 def test_redirect_is_not_followed(other: Receiver) -> None:
