@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final, cast
 
 from redis.asyncio import Redis
@@ -131,7 +132,7 @@ class LiveEvents:
         failures = 0
         while self._redis_url is not None:
             try:
-                async for batch in _entries(self._redis_url):
+                async for batch in _entries(self._redis_url, partial(self._wake_all, Wake.LOST)):
                     failures = 0
                     self._fan_out(batch)
             except Exception as error:  # noqa: BLE001 - never raises: without this reader everybody relies on SQL
@@ -157,7 +158,8 @@ class LiveEvents:
                 feed.offer(why)
 
 
-async def _entries(redis_url: str) -> AsyncGenerator[list[Entry]]:
+async def _entries(redis_url: str, on_begin: Callable[[], object]) -> AsyncGenerator[list[Entry]]:
+    """The stream's entries from now on; those before ``on_begin`` is called are not among them."""
     client: Any = cast("Any", Redis).from_url(
         redis_url,
         decode_responses=True,
@@ -169,6 +171,7 @@ async def _entries(redis_url: str) -> AsyncGenerator[list[Entry]]:
     try:
         newest = await client.xrevrange(EVENT_STREAM, count=1)
         last = newest[0][0] if newest else "0-0"
+        on_begin()
         while True:
             reply = await client.xread({EVENT_STREAM: last}, count=BATCH, block=BLOCK_MS)
             entries = _of_stream(reply)

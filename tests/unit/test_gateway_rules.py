@@ -524,7 +524,7 @@ def test_reader_of_live_events_goes_on_though_its_failure_cannot_be_told(monkeyp
     async def read() -> Wake | LiveEvent:
         again = asyncio.Event()
 
-        async def entries(_redis_url: str) -> AsyncGenerator[list[Any]]:
+        async def entries(_redis_url: str, _on_begin: object) -> AsyncGenerator[list[Any]]:
             if failures:
                 raise failures.pop()
             again.set()
