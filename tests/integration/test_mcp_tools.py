@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -509,3 +510,26 @@ def test_how_to_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [call.content for call in turn.calls] == ["3"]
     with pytest.raises(ConfigError, match="MCP server 'tickets'"):
         exec(compile(elsewhere.replace("tickets.example.org", "127.0.0.1:9"), "shop.py", "exec"), names)  # noqa: S102 - likewise
+
+
+def test_call_that_gets_no_thread_is_not_sent(behind: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be tried again, whatever it does; the next one is sent once there are threads again."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    kept, loops = _kept(behind.url), list[asyncio.AbstractEventLoop]()
+    make = asyncio.new_event_loop
+
+    def made() -> asyncio.AbstractEventLoop:
+        loops.append(make())
+        return loops[-1]
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(asyncio, "new_event_loop", made)
+        scarce.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ToolTransientError, match="was not reached: can't start new thread"):
+            tool("note", kept)({"text": "x"}, context())
+    assert [loop.is_closed() for loop in loops] == [True]
+    assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+    kept.close()

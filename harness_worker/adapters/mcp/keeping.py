@@ -81,7 +81,8 @@ class KeptConnection:
             Unreached: There is no connection, and nothing was sent.
             TimeoutError: It took longer than ``within_s`` seconds.
         """
-        answer = asyncio.run_coroutine_threadsafe(self._ask(request, exchange, within_s), self._loop())
+        loop = self._loop()
+        answer = asyncio.run_coroutine_threadsafe(self._ask(request, exchange, within_s), loop)
         try:
             return answer.result(within_s)
         except BaseException:
@@ -102,7 +103,12 @@ class KeptConnection:
         with self._lock:
             if self._of is None or self._of[0] != os.getpid():
                 loop = asyncio.new_event_loop()
-                threading.Thread(target=_run, args=(loop,), name=f"mcp-{self._place.name}", daemon=True).start()
+                thread = threading.Thread(target=_run, args=(loop,), name=f"mcp-{self._place.name}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as refused:
+                    loop.close()
+                    raise Unreached(f"{self._place.name} was not reached: {refused}") from None
                 self._connection, self._ending = None, set()
                 self._of = (os.getpid(), loop)
             return self._of[1]
