@@ -136,6 +136,12 @@ def interrupted(other: World) -> Generator[None]:
         signal.signal(signal.SIGUSR2, before)
 
 
+def look(world: World) -> None:
+    """Read through SQLAlchemy, which rolls nothing back."""
+    with reading(world.engine).connect() as connection:
+        connection.execute(select(turns))
+
+
 def read(world: World) -> None:
     """Read as ``read_artifact`` does."""
     world.artifacts.url_of("a", tenant="default", session_id="s")
@@ -152,7 +158,7 @@ def in_a_transaction(world: World) -> None:
         connection.execute(select(turns).with_for_update())
 
 
-@pytest.mark.parametrize("work", [read, transact, in_a_transaction])
+@pytest.mark.parametrize("work", [look, read, transact, in_a_transaction])
 def test_statement_that_is_interrupted_takes_its_connection_with_it(
     postgres_world: World, postgres_url: str, work: Callable[[World], None]
 ):
@@ -162,6 +168,7 @@ def test_statement_that_is_interrupted_takes_its_connection_with_it(
     everything = text("LOCK TABLE artifacts, turns IN ACCESS EXCLUSIVE MODE")
     with world_of(postgres_url) as other, other.locked(everything), interrupted(other):
         work(world)
+    look(world)  # which is not repeated
     for _ in range(3):
         read(world)
         transact(world)
@@ -193,6 +200,34 @@ CREATE FUNCTION drop_me() RETURNS trigger LANGUAGE plpgsql AS
 CREATE CONSTRAINT TRIGGER drop_at_commit AFTER INSERT ON turn_events DEFERRABLE INITIALLY DEFERRED
   FOR EACH ROW EXECUTE FUNCTION drop_me();
 """
+
+
+TAKEN_ONCE = """
+CREATE SEQUENCE inserts;
+CREATE FUNCTION taken_once() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN
+    IF nextval('inserts') = 1 THEN RAISE EXCEPTION 'another was faster' USING ERRCODE = 'unique_violation'; END IF;
+    RETURN NEW;
+  END $$;
+CREATE TRIGGER taken_once BEFORE INSERT ON turn_events FOR EACH ROW EXECUTE FUNCTION taken_once();
+"""
+
+
+def test_transact_whose_write_is_refused_at_the_commit_is_not_in_doubt(postgres_world: World):
+    """Writes are sent with the commit, which then was not made: it is repeated if that may help."""
+    world = postgres_world
+    turn_id = world.queued()
+    with world.engine.begin() as connection:
+        connection.execute(text(TAKEN_ONCE))
+    decided: list[Snapshot] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        decided.append(snapshot)
+        return one_event(snapshot)
+
+    SqlTurnStore(world.engine, world.sink, unlocked_tries=0).transact(turn_id, decide)
+    assert len(decided) == 2
+    assert world.seqs(turn_id) == [1, 2]
 
 
 TROUBLE = """
