@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 from weakref import WeakSet
@@ -16,11 +17,19 @@ from billiard.exceptions import WorkerLostError
 from billiard.pool import ApplyResult, TimeoutHandler
 from celery.exceptions import Ignore
 from celery.worker import state
+from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.adapters.celery.requests import ToolRequest, active_calls_of_turn
-from harness_worker.adapters.celery.tasks import ToolTask
+from harness_worker.adapters.celery.requests import (
+    SubmitRequest,
+    ToolRequest,
+    active_calls,
+    active_calls_of,
+    active_calls_of_turn,
+)
+from harness_worker.adapters.celery.stopping import stop_tools
+from harness_worker.adapters.celery.tasks import SubmitTask, ToolTask
 from harness_worker.config import Settings
 from harness_worker.ports import RunningCall
 from harness_worker.wire import ToolMessage
@@ -44,21 +53,26 @@ def acknowledged() -> list[tuple[object, ...]]:
 @pytest.fixture
 def started(told: list[tuple[RunningCall, bool]], acknowledged: list[tuple[object, ...]]) -> Any:  # noqa: ANN401 - Celery's request, its parts untyped
     """A started call's request in the parent process."""
-    app = make_app(Settings(), redis_url="memory://", broker_url="memory://")
-    app.conf.update(result_backend="disabled")
     task = ToolTask("look", cast("Any", None), lambda run, overran: told.append((run, overran)))
-    app.register_task(task)
-    body: tuple[Any, ...] = ([], MESSAGE.to_kwargs(), {})
-    headers = {"id": "0.0-2", "task": task.name, "timelimit": [None, 2.5]}
-    message = SimpleNamespace(headers=headers, body=body, payload=body, delivery_info={}, properties={})
-    message.content_type, message.content_encoding = "application/json", "utf-8"
 
     def acknowledge(*of_message: object) -> None:
         acknowledged.append(of_message)
 
-    running: Any = ToolRequest(message, app=app, task=task, hostname="tools@here", decoded=True, on_ack=acknowledge)
-    running.worker_pid = 4711
-    return running
+    return request(ToolRequest, task, MESSAGE.to_kwargs(), on_ack=acknowledge)
+
+
+def request(kind: type[Request], task: Any, kwargs: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401 - as above
+    """The request of a message to this task, in the parent of the process that runs it."""
+    app = make_app(Settings(), redis_url="memory://", broker_url="memory://")
+    app.conf.update(result_backend="disabled")
+    app.register_task(task)
+    body: tuple[Any, ...] = ([], kwargs, {})
+    headers = {"id": "0.0-2", "task": task.name, "timelimit": [None, 2.5]}
+    message = SimpleNamespace(headers=headers, body=body, payload=body, delivery_info={}, properties={})
+    message.content_type, message.content_encoding = "application/json", "utf-8"
+    made: Any = kind(message, app=app, task=task, hostname="tools@here", decoded=True, **options)
+    made.worker_pid = 4711
+    return made
 
 
 def test_process_ended_at_the_hard_limit_had_its_whole_time(started: Any, told: list[tuple[RunningCall, bool]]) -> None:  # noqa: ANN401 - as above
@@ -123,6 +137,49 @@ def test_calls_under_way_are_found_though_others_begin_and_end_meanwhile(
 
     monkeypatch.setattr(state, "active_requests", Changing([started]))
     assert active_calls_of_turn("turn_1") == [RUN]
+
+
+def test_calls_under_way_are_told_apart(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above
+    """Reads keep alive by the gate, writes by the journal, and calls that hold a lock by the locks."""
+    message = replace(MESSAGE, turn_id="turn_2", read=False)
+    writing = request(ToolRequest, ToolTask("put", cast("Any", None), print), message.to_kwargs())
+    submitting = request(SubmitRequest, SubmitTask(cast("Any", None)), {})
+    monkeypatch.setattr(state, "active_requests", WeakSet([started, writing, submitting]))
+    assert active_calls(reads=True) == active_calls_of(["look"]) == active_calls_of_turn("turn_1") == [RUN]
+    assert active_calls(reads=False) == active_calls_of(["put"]) == [replace(RUN, turn_id="turn_2")]
+
+
+def test_process_that_ended_the_call_in_time_is_not_killed_for_it(
+    started: Any,  # noqa: ANN401 - as above
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may run a call of another turn by then."""
+    later: list[Callable[[], None]] = []
+    timer = SimpleNamespace(call_after=lambda _s, work, args: later.append(partial(work, *args)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    deaf = ["sh", "-c", "trap '' USR1; exec cat"]
+    with subprocess.Popen(deaf, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"begun\n")
+        assert process.stdout.readline() == b"begun\n"
+        started.worker_pid = process.pid
+        monkeypatch.setattr(state, "active_requests", WeakSet([started]))
+        stop_tools(SimpleNamespace(consumer=SimpleNamespace(timer=timer)), "turn_1")
+        (kill_unresponsive,) = later
+        state.active_requests.clear()
+        kill_unresponsive()
+        process.stdin.write(b"lives\n")
+        assert process.stdout.readline() == b"lives\n"
+        state.active_requests.add(started)
+        kill_unresponsive()
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_nobody_is_shown_what_a_turn_is_told() -> None:
+    """``celery inspect`` asks for the arguments of tasks as they are, and a turn's are its user's words."""
+    submitting = request(SubmitRequest, SubmitTask(cast("Any", None)), {"agent": "support", "input": "my secret"})
+    assert submitting.info()["kwargs"] == "{'turn': '0.0-2'}"
+    assert "secret" not in repr(submitting.info())
 
 
 def test_process_that_was_short_of_memory_does_not_end_its_parent(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from asyncio import CancelledError
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,8 @@ from celery.exceptions import Ignore, Reject
 from harness_worker.adapters.celery import tasks
 from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, SubmitTask, ThreadTask, ToolTask
 from harness_worker.errors import TransientError
+from harness_worker.turn.running.job import Canvas
+from harness_worker.wire import ToolMessage
 
 NEWER = {"v": 2, "turn_id": "t", "call_id": "0.0", "attempt": 1, "read": False, "tenant": "default", "more": 1}
 
@@ -28,6 +31,17 @@ def test_message_that_is_not_for_this_worker_starts_nothing(
     with pytest.raises(Ignore):
         task.run(**kwargs)
     assert said in caplog.text
+
+
+def test_call_that_is_not_over_keeps_its_canvas() -> None:
+    """Or the turn would go on without the call's result."""
+    canvases = [Canvas.CONTINUES, Canvas.STAYS]
+    runner: Any = SimpleNamespace(run=lambda _job: canvases.pop())  # pyright: ignore[reportUnknownLambdaType]
+    task: Any = Celery(set_as_current=False).register_task(ToolTask("look", runner, cast("Any", None)))
+    message = ToolMessage(turn_id="t", call_id="0.0", attempt=1, read=False, tenant="default").to_kwargs()
+    with pytest.raises(Ignore):
+        task.run(**message)
+    assert task.run(**message) == "0.0"
 
 
 class _Judging:
