@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from time import monotonic
 from typing import Any
 
+import pytest
 import redis
 
 from harness_worker.adapters.celery.app import make_app
@@ -249,6 +251,42 @@ os._exit(0)
 """
 )
 
+ENDED = """
+import os, resource, signal, sys, time
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline
+
+def leave(*_):
+    raise SystemExit
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+ending = int(sys.argv[1])
+signal.signal(ending, leave)  # as billiard does
+try:
+    with SignalDeadline()(100.0, lambda: False):
+        os.kill(os.getpid(), ending)
+        time.sleep(50)
+except SystemExit:
+    print("the body failed")
+"""
+
+STOPPED = """
+import os, signal, subprocess, time
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline
+from harness_worker.ports import DeadlineReached
+
+def wait():
+    with SignalDeadline()(100.0, lambda: True):
+        started.append(subprocess.Popen(["sleep", "50"]))
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(50)
+
+started = []
+try:
+    wait()
+except DeadlineReached:
+    print("its process:", started[0].wait())
+"""
+
 NO_LEADER = """
 import os
 from harness_worker.adapters.celery.soft_deadline import end_descendants
@@ -328,6 +366,19 @@ def test_process_whose_job_fails_is_replaced() -> None:
 def test_process_that_shall_leave_is_replaced_after_its_job() -> None:
     """The next jobs, one of which it may have been sent already, go to the process in its place."""
     assert _said(LEAVES) == ["[True, True, False, False] 3 1"]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
+def test_signal_to_end_ends_the_process_in_the_middle_of_a_body(ending: signal.Signals) -> None:
+    """As a crash would: if the body failed instead, a write that was made in part would look as if it were not."""
+    command = [sys.executable, "-c", ENDED, str(int(ending))]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (-ending, "")
+
+
+def test_what_a_body_started_ends_when_it_is_stopped() -> None:
+    """A tool that waits for a command does not leave it running once the call is over."""
+    assert _said(STOPPED) == ["its process: -9"]
 
 
 def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> None:
