@@ -96,6 +96,18 @@ def test_ready_screen_gives_commands_for_an_agent_there_is(stack: StackInfo) -> 
     assert "\x1b" not in screen
 
 
+def test_ready_screen_calls_the_program_by_what_a_shell_finds(
+    stack: StackInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By its name if that is on the PATH, else by its whole path, as from a virtual environment that is not active."""
+    program = tmp_path / "harness"
+    program.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(program), "up"])
+    assert f"\n  {program} run " in ready_screen(stack)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "\n  harness run " in ready_screen(stack)
+
+
 def test_ready_screen_says_that_there_is_no_agent(tmp_path: Path) -> None:
     """An app may have only tools; then no command is suggested, because none would work."""
     (tmp_path / "agentless.py").write_text("from harness_worker import Registry\n\nregistry = Registry()\n")
@@ -103,7 +115,7 @@ def test_ready_screen_says_that_there_is_no_agent(tmp_path: Path) -> None:
     with open_stack(home=tmp_path / "home", app="agentless:registry", tools=1, env={"PYTHONPATH": path}) as alone:
         screen = ready_screen(alone)
     assert "No agent can be asked: agentless:registry declares none." in screen
-    assert "harness run" not in screen
+    assert "in another terminal" not in screen
 
 
 def test_redis_asks_other_users_of_the_machine_for_a_password(stack: StackInfo) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import sys
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
@@ -49,10 +52,16 @@ def _what_next(info: StackInfo) -> list[str]:
     body = shlex.quote(json.dumps({"agent": agent, "input": _QUESTION}))
     return [
         "Try, in another terminal:",
-        f'  harness run "{_QUESTION}" --agent {shlex.quote(agent)} --home {shlex.quote(str(info.home))}',
+        f'  {_program()} run "{_QUESTION}" --agent {shlex.quote(agent)} --home {shlex.quote(str(info.home))}',
         f"  curl -s {info.gateway_url}/v1/turns -H 'Prefer: wait=20' -d {body}",
         f"  curl -s {info.gateway_url}/v1/agents",
     ]
+
+
+def _program() -> str:
+    """How a shell calls this program, whatever its directory."""
+    path = Path(sys.argv[0]).absolute()
+    return path.name if shutil.which(path.name) == str(path) else shlex.quote(str(path))
 
 
 def _flower(url: str, *, tells_password: bool) -> str:
