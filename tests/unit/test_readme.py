@@ -354,6 +354,13 @@ def test_command_line_page_has_every_command_with_its_options() -> None:
     assert re.findall(r"^## `(harness[a-z ]*)`$", text, re.MULTILINE) == list(known)
     for name, command in known.items():
         assert _table("command-line.md", f"`{name}`") == _option_rows(command), name
+        told = text.split(f"## `{name}`\n\n")[1].partition("\n\n")[0]
+        assert _plain(told).startswith(_plain(inspect.cleandoc(command.help).partition("\n\n")[0])), name
+
+
+def _plain(text: str) -> str:
+    """In one line, without links in parentheses and without marks."""
+    return " ".join(re.sub(r" \(\[\w+\]\(.+?\)\)|\]\(.+?\)|[`\[]", "", text).split())
 
 
 def test_command_line_page_has_every_exit_code() -> None:

@@ -27,7 +27,7 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {ok, checks: [{name, state, said, mend}]}.")] = False,
 ) -> None:
-    """Check that everything is there and set up well, and say how to fix what is not.
+    """Check that everything is there and set up correctly, and say how to fix what is not.
 
     Checks the settings, the gateway, Redis, the database and its tables, the clocks, the workers of each role, the
     catalogue of agents and the artifact store, as HARNESS_* and the stack that runs in --home name them. A line that

@@ -34,7 +34,7 @@ def drain(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {gone, left}.")] = False,
 ) -> None:
-    """Ask workers to take no more work, finish what they have, and exit.
+    """Ask workers to take no more work, finish what they are doing, and exit.
 
     Work that does not finish within the worker's HARNESS_GRACE_S is ended. It continues elsewhere if it may run twice;
     a write that may not ends as outcome_unknown. Workers of `harness up` are started again, so that draining all of

@@ -79,7 +79,7 @@ def list_(
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{id, tenant, name, state, …}]}.")] = False,
 ) -> None:
-    """List the keys by tenant: active, expired or revoked. The keys themselves are not stored anywhere."""
+    """List the keys by tenant: active, expired or revoked. The keys themselves cannot be shown again."""
     with _keys(home) as keys:
         found = keys.listed(tenant)
     if as_json:
@@ -99,7 +99,7 @@ def revoke(
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {id, tenant, name, state, …}.")] = False,
 ) -> None:
-    """Make every gateway refuse a key from now on. Also exits with 0 if the key was already revoked."""
+    """Make every gateway refuse a key from now on. Revoking it again changes nothing and also exits with 0."""
     with _keys(home) as keys:
         found = keys.revoke(key_id)
     if found is None:

@@ -58,7 +58,9 @@ def usage(  # noqa: PLR0913 - one parameter an option
     session: OfSession = None,
     agent: OfAgent = None,
     metadata: WithMetadata = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many groups, the most expensive first.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1_000, help="How many groups: the most expensive, or the newest days.")
+    ] = 100,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {from, to, by, data, groups, total}.")] = False,

@@ -37,7 +37,7 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {comparisons}, on stdout.")] = False,
 ) -> None:
-    """Show what changed from one sweep to another: cases that pass less often, and every figure with its uncertainty.
+    """Compare two sweeps of eval, case by case: what passes less often, and every figure with its uncertainty.
 
     \b
         harness eval cases.jsonl --agent support --repeats 3 --out before.jsonl
