@@ -358,6 +358,14 @@ def test_command_line_page_has_every_command_with_its_options() -> None:
         assert _plain(told).startswith(_plain(inspect.cleandoc(command.help).partition("\n\n")[0])), name
 
 
+def test_help_names_values_as_the_page_does() -> None:
+    """Arguments as ``TURN``, and no option's value by a type of Python."""
+    for name, command in _tree("harness", typer.main.get_command(program.app)):
+        arguments = [each for each in command.params if each.param_type_name == "argument"]
+        assert [each.metavar for each in arguments] == [_option_name(each) for each in arguments], name
+        assert not re.search(r"--\S+ <(?:int|float|str|path)", command.get_help(typer.Context(command))), name
+
+
 def _plain(text: str) -> str:
     """In one line, without links in parentheses and without marks."""
     return " ".join(re.sub(r" \(\[\w+\]\(.+?\)\)|\]\(.+?\)|[`\[]", "", text).split())

@@ -34,7 +34,7 @@ from harness_worker.wire import JsonObject
 
 LONGEST_KEY: Final = 255
 
-Batch: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
+Batch: TypeAlias = Annotated[str, typer.Argument(metavar="BATCH", help="Its id, or the end of it.", show_default=False)]
 
 _CREATE_HELP: Final = """Post the turns of a file, all or none, and print the batch.
 
@@ -64,7 +64,8 @@ app = typer.Typer(
 @app.command(help=_CREATE_HELP, short_help="Post the turns of a file.")
 def create(  # noqa: PLR0913 - one parameter an option
     file: Annotated[
-        Path, typer.Argument(help="The turns, one JSON object per line; - reads stdin.", show_default=False)
+        Path,
+        typer.Argument(metavar="FILE", help="The turns, one JSON object per line; - reads stdin.", show_default=False),
     ],
     *,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="The agent for lines that name none.")] = None,
@@ -152,7 +153,9 @@ def results(
 def cancel(
     batch: Batch,
     *,
-    wait_s: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for its end.")] = 5.0,
+    wait_s: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, max=600, help="Seconds to wait for its end.")
+    ] = 5.0,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the batch as it then is.")] = False,

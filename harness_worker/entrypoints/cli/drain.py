@@ -23,14 +23,20 @@ _MOST_S: Final = 86_400
 def drain(
     *,
     workers: Annotated[
-        list[str] | None, typer.Argument(help="Their names, ROLE@HOST, as Flower shows them. [default: all]")
+        list[str] | None,
+        typer.Argument(metavar="WORKERS", help="Their names, ROLE@HOST, as Flower shows them. [default: all]"),
     ] = None,
     home: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Asks those of the stack that runs there. [env: HARNESS_HOME]")
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option(min=0, max=_MOST_S, help="Seconds to wait until they are gone. [default: the grace time and 5]"),
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            max=_MOST_S,
+            help="Seconds to wait until they are gone. [default: the grace time and 5]",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {gone, left}.")] = False,
 ) -> None:

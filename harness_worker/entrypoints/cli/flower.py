@@ -27,7 +27,7 @@ _LINE: Final = "[%(asctime)s: %(levelname)s] %(message)s"
 def flower(
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to serve.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 picks a free one.")] = 5555,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="The port; 0 picks a free one.")] = 5555,
     home: Annotated[
         Path | None,
         typer.Option(

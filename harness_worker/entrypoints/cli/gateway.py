@@ -34,7 +34,7 @@ gateway closes the connection cannot tell whether the request was accepted.
 def gateway(
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to serve.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 picks a free one.")] = 8700,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="The port; 0 picks a free one.")] = 8700,
     fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket that was inherited.")] = None,
 ) -> None:
     """Serve HTTP; needs HARNESS_DATABASE_URL (migrated) and HARNESS_REDIS_URL.

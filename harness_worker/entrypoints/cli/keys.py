@@ -51,7 +51,10 @@ def create(
         str, typer.Option(metavar="NAME", help="What the key is for, shown in the list.", show_default=False)
     ],
     days: Annotated[
-        int | None, typer.Option(min=1, max=36_500, help="How long it is accepted; without it, until it is revoked.")
+        int | None,
+        typer.Option(
+            metavar="DAYS", min=1, max=36_500, help="How long it is accepted; without it, until it is revoked."
+        ),
     ] = None,
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {key, id, tenant, name, created_at, …}.")] = False,
@@ -94,7 +97,7 @@ def list_(
 
 @app.command(short_help="Revoke a key.")
 def revoke(
-    key_id: Annotated[str, typer.Argument(help="Its id, as `list` shows it.", show_default=False)],
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="Its id, as `list` shows it.", show_default=False)],
     *,
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {id, tenant, name, state, …}.")] = False,

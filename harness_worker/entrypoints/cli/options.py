@@ -46,11 +46,11 @@ WithMetadata: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="Only those with KEY=VALUE in their metadata; may be repeated."),
 ]
-PageLimit: TypeAlias = Annotated[int, typer.Option(min=1, max=200, help="How many.")]
+PageLimit: TypeAlias = Annotated[int, typer.Option(metavar="N", min=1, max=200, help="How many.")]
 After: TypeAlias = Annotated[str | None, typer.Option(metavar="CURSOR", help="The cursor that the last page gave.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Only whole ids, one per line.")]
 PageAsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print {data, next} as the gateway gives it.")]
-Turn: TypeAlias = Annotated[str, typer.Argument(help="Its id, or the end of it.", show_default=False)]
+Turn: TypeAlias = Annotated[str, typer.Argument(metavar="TURN", help="Its id, or the end of it.", show_default=False)]
 
 
 @contextmanager

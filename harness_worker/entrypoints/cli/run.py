@@ -17,7 +17,7 @@ from harness_worker.entrypoints.cli.turns.prompting import prompting
 
 
 def run(  # noqa: PLR0913 - one parameter an option
-    question: Annotated[str, typer.Argument(help="What to ask the agent.", show_default=False)],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What to ask the agent.", show_default=False)],
     *,
     agent: Annotated[
         str | None, typer.Option(metavar="NAME", help="The agent to ask; may be left out if there is only one.")

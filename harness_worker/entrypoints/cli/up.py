@@ -27,13 +27,22 @@ def up(  # noqa: PLR0913 - one parameter an option
     home: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where it keeps its data. [env: HARNESS_HOME; default: .harness]")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The gateway's port; 0 picks a free one.")] = 8700,
-    coordinators: Annotated[int, typer.Option(min=1, help="Threads that wait for models.")] = COORDINATOR_THREADS,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65_535, help="The gateway's port; 0 picks a free one.")
+    ] = 8700,
+    coordinators: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Threads that wait for models.")
+    ] = COORDINATOR_THREADS,
     tools: Annotated[
-        int | None, typer.Option(min=0, help="Processes that run tools; 0 starts none. [default: the CPUs, at least 2]")
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Processes that run tools; 0 starts none. [default: the CPUs, at least 2]"
+        ),
     ] = None,
     flower: Annotated[bool, typer.Option("--flower", help="Start Flower too, to watch the workers.")] = False,
-    flower_port: Annotated[int, typer.Option(min=0, max=65_535, help="Flower's port; 0 picks a free one.")] = 5555,
+    flower_port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65_535, help="Flower's port; 0 picks a free one.")
+    ] = 5555,
     as_json: Annotated[bool, typer.Option("--json", help="When ready, print one JSON line on stdout.")] = False,
     only_for: Annotated[str | None, typer.Option(hidden=True, help="The command that started it for itself.")] = None,
 ) -> None:

@@ -59,7 +59,8 @@ def usage(  # noqa: PLR0913 - one parameter an option
     agent: OfAgent = None,
     metadata: WithMetadata = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=1_000, help="How many groups: the most expensive, or the newest days.")
+        int,
+        typer.Option(metavar="N", min=1, max=1_000, help="How many groups: the most expensive, or the newest days."),
     ] = 100,
     url: Url = None,
     home: Home = None,

@@ -34,7 +34,7 @@ def worker(
         str | None, typer.Option(help="Only these queues, a,b. [default: every queue of the role]", metavar="A,B")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Threads of a coordinator, or processes that run tools.")
+        int | None, typer.Option(metavar="N", min=1, help="Threads of a coordinator, or processes that run tools.")
     ] = None,
     ready_file: Annotated[
         Path | None,

@@ -42,15 +42,16 @@ STEM_CHARS: Final = 40
 
 def eval_(  # noqa: PLR0913 - one parameter an option
     cases: Annotated[
-        Path, typer.Argument(help="The cases, one JSON object per line; - reads stdin.", show_default=False)
+        Path,
+        typer.Argument(metavar="CASES", help="The cases, one JSON object per line; - reads stdin.", show_default=False),
     ],
     *,
     agent: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="The agent to ask; may be repeated, or left out if there is only one."),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="How many times each case is asked.")] = 1,
-    concurrency: Annotated[int, typer.Option(min=1, max=MOST_AT_ONCE, help="Cells in flight.")] = 16,
+    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="How many times each case is asked.")] = 1,
+    concurrency: Annotated[int, typer.Option(metavar="N", min=1, max=MOST_AT_ONCE, help="Cells in flight.")] = 16,
     name: Annotated[
         str | None,
         typer.Option(
@@ -63,14 +64,21 @@ def eval_(  # noqa: PLR0913 - one parameter an option
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask cells again whose turns, by --out, failed or were cancelled.")
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only this many cases, from the first on.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only this many cases, from the first on.")
+    ] = None,
     check: Annotated[
         str | None,
         typer.Option(metavar="M:F", help="module:function of your own that scores each turn: check(case, turn)."),
     ] = None,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="The share of cells that must pass.")] = 1.0,
+    threshold: Annotated[
+        float, typer.Option(metavar="SHARE", min=0, max=1, help="The share of cells that must pass.")
+    ] = 1.0,
     timeout: Annotated[
-        float, typer.Option(min=1, max=MOST_WAIT_S, help="Seconds to wait for a turn, and then for its judges.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=1, max=MOST_WAIT_S, help="Seconds to wait for a turn, and then for its judges."
+        ),
     ] = 600.0,
     url: Url = None,
     home: StackHome = None,

@@ -19,10 +19,16 @@ from harness_worker.evaluation.results import Result
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(help="Results that eval wrote by --out.", show_default=False)],
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="Results that eval wrote by --out.", show_default=False)
+    ],
     after: Annotated[
         Path,
-        typer.Argument(help="Results of a later sweep, or the same file for two of its agents.", show_default=False),
+        typer.Argument(
+            metavar="AFTER",
+            help="Results of a later sweep, or the same file for two of its agents.",
+            show_default=False,
+        ),
     ],
     *,
     agent: Annotated[
@@ -33,7 +39,7 @@ def compare(
         ),
     ] = None,
     max_worse: Annotated[
-        int | None, typer.Option(min=0, help="Exit with 1 if more cases than this pass less often.")
+        int | None, typer.Option(metavar="N", min=0, help="Exit with 1 if more cases than this pass less often.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {comparisons}, on stdout.")] = False,
 ) -> None:

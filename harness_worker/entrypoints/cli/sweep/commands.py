@@ -59,17 +59,23 @@ def _group() -> None:  # pyright: ignore[reportUnusedFunction] - makes `sweep ru
 
 @app.command()
 def run(  # noqa: PLR0913 - one parameter an option
-    workload: Annotated[str, typer.Argument(help=f"One of {', '.join(sorted(WORKLOADS))}.", show_default=False)],
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help=f"One of {', '.join(sorted(WORKLOADS))}.", show_default=False)
+    ],
     *,
     half: Annotated[Half, typer.Option(help="Even (dev) or odd (heldout) SHA-256 of the task's id.")] = Half.ALL,
     category: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Only this category of the workload's tasks, or all. [default: its first]"),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only this many of them, from the first on.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Turns in flight.")] = 8,
-    coordinators: Annotated[int, typer.Option(min=1, help="Coordinator threads of the stack it starts.")] = 2,
-    tools: Annotated[int, typer.Option(min=1, help="Tool processes of the stack it starts.")] = 4,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only this many of them, from the first on.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option(metavar="N", min=1, help="Turns in flight.")] = 8,
+    coordinators: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Coordinator threads of the stack it starts.")
+    ] = 2,
+    tools: Annotated[int, typer.Option(metavar="N", min=1, help="Tool processes of the stack it starts.")] = 4,
     via: Annotated[Via, typer.Option(help="Through HTTP and workers, or in this one process.")] = Via.HTTP,
     home: Annotated[
         Path | None,

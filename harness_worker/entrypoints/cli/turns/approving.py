@@ -12,7 +12,8 @@ from harness_worker.entrypoints.cli.turns.decisions import arguments_from, decid
 from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
 
 Call: TypeAlias = Annotated[
-    str | None, typer.Argument(help="Which call, such as 0.1. [default: all that wait]", show_default=False)
+    str | None,
+    typer.Argument(metavar="CALL", help="Which call, such as 0.1. [default: all that wait]", show_default=False),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the turn as it then is.")]
 

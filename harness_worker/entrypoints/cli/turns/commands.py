@@ -132,7 +132,7 @@ def show(
 def tail(
     turn: Turn,
     *,
-    after: Annotated[int, typer.Option(min=0, help="With --json: only events with a higher seq.")] = 0,
+    after: Annotated[int, typer.Option(metavar="N", min=0, help="With --json: only events with a higher seq.")] = 0,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON line, as it comes.")] = False,
@@ -149,14 +149,16 @@ def tail(
 @app.command(help=_CANCEL_HELP, short_help="Stop turns.")
 def cancel(
     turns: Annotated[
-        list[str] | None, typer.Argument(help="Their ids, or the ends of them.", show_default=False)
+        list[str] | None, typer.Argument(metavar="TURNS", help="Their ids, or the ends of them.", show_default=False)
     ] = None,
     *,
     metadata: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Instead, all with KEY=VALUE in their metadata; may be repeated."),
     ] = None,
-    wait_s: Annotated[float, typer.Option("--wait", min=0, max=600, help="Seconds to wait for their ends.")] = 5.0,
+    wait_s: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, max=600, help="Seconds to wait for their ends.")
+    ] = 5.0,
     url: Url = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [turn, …]} as they then are.")] = False,

@@ -29,7 +29,10 @@ def fork(  # noqa: PLR0913 - one parameter an option
     turn: Turn,
     *,
     from_step: Annotated[
-        int, typer.Option("--from-step", min=0, help="The first step that is run anew; 0 starts from the beginning.")
+        int,
+        typer.Option(
+            "--from-step", metavar="N", min=0, help="The first step that is run anew; 0 starts from the beginning."
+        ),
     ],
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Another agent.")] = None,
     text: Annotated[
