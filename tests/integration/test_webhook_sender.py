@@ -242,7 +242,7 @@ def test_address_that_cannot_be_reached_is_passed_over(
     other: Receiver, monkeypatch: pytest.MonkeyPatch, is_silent: bool
 ) -> None:
     """The request goes to the next address of the host."""
-    monkeypatch.setattr("api_gateway.webhooks.addresses.CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("api_gateway.webhooks.addresses.CONNECT_TIMEOUT_S", 2.0)
     port = urlsplit(other.url).port or 0
 
     def both(*_: object, **__: object) -> list[tuple[object, ...]]:
