@@ -18,6 +18,7 @@ from harness_worker.adapters.celery.thread_pool import AnsweringThreads
         (KeyError("msgpack"), Ignore),
         (TypeError("unhashable"), Ignore),
         (ResponseError("NOPERM"), Reject),
+        (Reject(ResponseError("NOPERM"), requeue=True), Reject),
         (MemoryError(), Reject),
     ],
 )
@@ -40,4 +41,4 @@ def test_what_escapes_celery_is_an_answer(
     said = told.exception.exc  # billiard wraps it
     assert (type(said), result) == (answer, (0, "done"))
     assert getattr(said, "requeue", False) is (answer is Reject)
-    assert type(escaped).__name__ in caplog.text
+    assert type(getattr(escaped, "reason", escaped)).__name__ in caplog.text

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from celery.backends.redis import RedisBackend
+from celery.exceptions import BackendError, Reject
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from harness_worker.lean_redis import LeanPool, LeanRedis
+
+PASSING: Final = (RedisError, OperationalError, BackendError, OSError, MemoryError)
+"""What may be raised around a task, where its result is stored or its callbacks are sent, and is likely to pass."""
 
 
 class ChordResults(RedisBackend):
@@ -41,6 +47,26 @@ class ChordResults(RedisBackend):
 
     def restore_group(self, group_id: str, cache: bool = True) -> None:
         """Restore nothing: no group was stored."""
+
+    def mark_as_failure(
+        self,
+        task_id: str,
+        exc: Exception,
+        traceback: str | None = None,
+        request: Any = None,  # noqa: ANN401 - Celery's own signature
+        store_result: bool = True,
+        *more: Any,  # noqa: ANN401 - Celery's own signature
+        **options: Any,  # noqa: ANN401 - Celery's own signature
+    ) -> None:
+        """Store a task's failure for its producer.
+
+        Raises:
+            Reject: The task did not fail, but its state could not be stored, or its callbacks could not be sent:
+                Celery tells that as a failure, as soon as Redis answers again. The message must come again.
+        """
+        if store_result and isinstance(exc, PASSING):
+            raise Reject(exc, requeue=True)
+        super().mark_as_failure(task_id, exc, traceback, request, store_result, *more, **options)
 
     def _get_client(self) -> type[LeanRedis]:
         return LeanRedis

@@ -6,16 +6,15 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import Event
-from typing import Any, Final
+from typing import Any
 
 from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import apply_target
 from celery.concurrency.thread import ApplyResult, TaskPool
-from celery.exceptions import BackendError, Ignore, Reject
-from kombu.exceptions import OperationalError
-from redis.exceptions import RedisError
+from celery.exceptions import Ignore, Reject
 
 from harness_worker.adapters.celery.own import as_current
+from harness_worker.adapters.celery.results import PASSING
 from harness_worker.adapters.celery.tasks import AWAY_S
 from harness_worker.wire import SUBMIT_TASK
 
@@ -24,8 +23,6 @@ from harness_worker.wire import SUBMIT_TASK
 # pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false
 
 log = logging.getLogger(__name__)
-
-_PASSING: Final = (RedisError, OperationalError, BackendError, OSError, MemoryError)
 
 
 class AnsweringThreads(TaskPool):
@@ -65,12 +62,13 @@ class AnsweringThreads(TaskPool):
 
 def _answer(answer: Callable[[ExceptionInfo], object], error: Exception) -> None:
     """Have the message delivered again after a passing error, which every task here allows; else drop it."""
-    passes = isinstance(error, _PASSING)
+    cause = error.reason if isinstance(error, Reject) else error
+    passes = isinstance(cause, PASSING)
     what = "comes again" if passes else "is dropped"
-    log.warning("a message %s, because Celery could not end its task: %s", what, type(error).__name__)
+    log.warning("a message %s, because Celery could not end its task: %s", what, type(cause).__name__)
     if passes:
         Event().wait(AWAY_S)
     try:
-        raise Reject(error, requeue=True) if passes else Ignore
+        raise Reject(cause, requeue=True) if passes else Ignore
     except (Reject, Ignore):
         answer(ExceptionInfo())
