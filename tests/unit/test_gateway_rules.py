@@ -586,7 +586,7 @@ def _heard(monkeypatch: pytest.MonkeyPatch, *connections: list[dict[str, str]] |
     async def read() -> list[Wake | LiveEvent]:
         over = asyncio.Event()
 
-        async def entries(_redis_url: str) -> AsyncGenerator[list[tuple[str, dict[str, str]]]]:
+        async def entries(_redis_url: str, _on_begin: object) -> AsyncGenerator[list[tuple[str, dict[str, str]]]]:
             if not left:
                 over.set()
                 await asyncio.Event().wait()
