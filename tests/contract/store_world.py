@@ -53,7 +53,7 @@ class World:
 
     store: SqlTurnStore
     engine: Engine
-    sink: RecordedEvents
+    sink: RecordedEvents = field(repr=False)
 
     @property
     def artifacts(self) -> SqlArtifacts:

@@ -146,9 +146,9 @@ def test_transact_keeps_every_changed_field_of_calls(world: World, changes: list
 
 
 @A_FEW
-@given(changes=CALL_CHANGES, content=JSON_VALUE, data=OBJECT)
+@given(changes=CALL_CHANGES, content=TEXT | st.lists(OBJECT, max_size=3), data=OBJECT)
 def test_transact_keeps_new_rows(world: World, changes: dict[str, Any], content: object, data: dict[str, Any]):
-    """New calls, messages and events come back with whatever JSON they contain."""
+    """New calls, messages and events come back with whatever text, blocks and JSON they contain."""
     turn_id = world.queued()
     call = new_call(turn_id, **changes)
     message = Message(role="assistant", content=content)
