@@ -12,7 +12,9 @@ from celery import Celery
 from celery.exceptions import Ignore, Reject
 
 from harness_worker.adapters.celery import tasks
+from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.tasks import AdvanceTask, JudgeTask, SubmitTask, ThreadTask, ToolTask
+from harness_worker.config import Settings
 from harness_worker.errors import TransientError
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import ToolMessage
@@ -37,7 +39,8 @@ def test_call_that_is_not_over_keeps_its_canvas() -> None:
     """Or the turn would go on without the call's result."""
     canvases = [Canvas.CONTINUES, Canvas.STAYS]
     runner: Any = SimpleNamespace(run=lambda _job: canvases.pop())  # pyright: ignore[reportUnknownLambdaType]
-    task: Any = Celery(set_as_current=False).register_task(ToolTask("look", runner, cast("Any", None)))
+    app = make_app(Settings(), redis_url="memory://", broker_url="memory://")  # its settings stay with the class
+    task: Any = app.register_task(ToolTask("look", runner, cast("Any", None)))
     message = ToolMessage(turn_id="t", call_id="0.0", attempt=1, read=False, tenant="default").to_kwargs()
     with pytest.raises(Ignore):
         task.run(**message)
