@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness_worker.config import load_settings
-from harness_worker.wire import JsonObject
 
 BUSY_TIMEOUT_S: Final = 5.0
 VERSION: Final = 1
+JsonObject = dict[str, Any]
 
 _TABLES: Final = """
 CREATE TABLE orders (id TEXT PRIMARY KEY, customer TEXT, email TEXT, status TEXT, address TEXT, gift_wrap INTEGER,

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Final
 
 from harness_worker import ToolError
-from harness_worker.wire import JsonObject
+from harness_worker.demo.database import JsonObject
 
 GIFT_WRAP_CENTS: Final = 400
 

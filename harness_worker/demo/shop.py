@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from harness_worker import Effect, Registry, RunContext, ToolError
 from harness_worker.config import load_settings
-from harness_worker.demo.database import perform_once, reading
+from harness_worker.demo.database import JsonObject, perform_once, reading
 from harness_worker.demo.models import model_of
 from harness_worker.demo.orders import find_order, order_with_total, refunded_cents
-from harness_worker.wire import JsonObject
 
 CARRIER_LATENCY_S: Final = 1.5
 
