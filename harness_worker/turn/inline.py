@@ -82,8 +82,8 @@ class InlineDispatcher:
     def drive(self, turn_id: str, drive: Drive) -> None:
         """Drive the turn until it and those that it asked for have ended.
 
-        All visits of it have one name, because they never overlap: if a claim was made but not answered, the next look
-        takes it over. Nobody else would free it until the turn's time is over.
+        All its visits have one name: if a claim was made but not answered, the next look takes it over, under a higher
+        fence. Nobody else would free it until the turn's time is over.
 
         Raises:
             TransientError: The journal has not answered for a while.
