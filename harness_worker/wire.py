@@ -75,8 +75,8 @@ BEHIND: Final = 3
 
 BROKER_TRANSPORT_OPTIONS: Final[Mapping[str, Any]] = {"priority_steps": [0, 3, 6, LATER]}
 """What every Celery client of a broker must agree on: the lists that make up a queue in Redis. Messages of turns that
-go on are in the first, those that start turns of batches in the last. They are kombu's defaults, so that a producer's
-message of any priority is in one of them."""
+go on are in the first, calls of a batch's turns in the second, and what starts turns of batches in the last. They are
+kombu's defaults, so that a producer's message of any priority is in one of them."""
 
 
 class Priority(StrEnum):
