@@ -113,7 +113,7 @@ def is_loopback(host: str) -> bool:
 
 
 _NEXT_URL: Final = re.compile(r";(?=[\w+.-]+://)")
-_SECRET_VALUE: Final = re.compile(r"([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
+_SECRET_VALUE: Final = re.compile(r"([?&](?=[^=&]*+=)[^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
 _USER: Final = re.compile(r"((?:[A-Za-z][\w+.-]*:)?/*+)(.*)@", re.DOTALL)
 
 
