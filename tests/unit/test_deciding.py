@@ -143,7 +143,7 @@ def test_pipe_is_told_how_to_answer(ask: bool) -> None:
 def test_pipe_is_told_of_each_question_once() -> None:
     """Turns below wait one after the other, and each event shows all that wait."""
     out, gateway = io.StringIO(), Gateway([], subagent_actions=BELOW)
-    tell = prompting(Console(file=out, width=200), StoppedClock(), ask=False)
+    tell = prompting(Console(file=out, width=200), StoppedClock(), ask=False, options="")
     for actions in (BELOW[:1], BELOW, BELOW[1:]):
         tell(gateway.client, {**gateway.turn, "subagent_actions": actions})
     assert out.getvalue().splitlines() == [
@@ -170,7 +170,9 @@ def terminal_on_which(typed: bytes, monkeypatch: pytest.MonkeyPatch) -> Generato
 
 def ask_at_terminal(gateway: Gateway, out: io.StringIO, clock: StoppedClock) -> None:
     """What ``harness run`` does there when the gateway's turn waits."""
-    prompting(Console(file=out, width=200, force_terminal=True), clock, ask=True)(gateway.client, gateway.turn)
+    prompting(Console(file=out, width=200, force_terminal=True), clock, ask=True, options="")(
+        gateway.client, gateway.turn
+    )
 
 
 def test_terminal_is_asked_for_those_below(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,29 +90,29 @@ def test_workers_of_both_roles_are_needed() -> None:
 def test_workers_of_turns_take_every_queue_of_them() -> None:
     """Coordinators that leave a queue to others, of whom there are none, are not enough."""
     one = Worker(name="coordinator@host", tasks=frozenset(), queues=("turns.interactive",))
-    _, left, _ = check_workers([one, TOOLS])
+    _, left, _ = check_workers([one, TOOLS], "")
     assert (left.state, left.said) == (State.WRONG, "nobody takes the queue turns.batch")
     assert left.mend.endswith("--role coordinator --app package.module:registry --queues turns.batch")
     two = Worker(name="coordinator-2@host", tasks=frozenset(), queues=("turns.batch",))
-    assert [finding.state for finding in check_workers([one, two, TOOLS])] == [State.OK, State.OK]
+    assert [finding.state for finding in check_workers([one, two, TOOLS], "")] == [State.OK, State.OK]
 
 
 def test_catalogue_needs_agents_and_somebody_for_each_tool() -> None:
     """A tool that nobody runs is named with its agent; workers that could not be asked are not blamed."""
     agent = PublishedAgent(name="x", app="m:r", tools=(tool("a"), tool("b")))
-    (missing,) = check_catalogue([agent], [TOOLS])
+    (missing,) = check_catalogue([agent], [TOOLS], "")
     assert missing.state is State.WRONG
     assert missing.said == "nobody serves b of agent x"
-    assert [finding.state for finding in check_catalogue([agent], None)] == [State.OK]
-    assert [finding.state for finding in check_catalogue([], [TOOLS])] == [State.WRONG]
+    assert [finding.state for finding in check_catalogue([agent], None, "")] == [State.OK]
+    assert [finding.state for finding in check_catalogue([], [TOOLS], "")] == [State.WRONG]
 
 
 def test_catalogue_needs_somebody_for_each_tools_queue() -> None:
     """Workers that have a tool and do not take its queue leave its calls; a row of old tells no queue."""
     other = Worker(name="tools-2@host", tasks=frozenset({"tool.b"}), queues=("gpu",))
     agent = PublishedAgent(name="x", app="m:r", tools=(tool("a", "gpu"), tool("b", "gpu")))
-    (idle,) = check_catalogue([agent], [TOOLS, other])
+    (idle,) = check_catalogue([agent], [TOOLS, other], "")
     assert (idle.state, idle.said) == (State.WRONG, "nobody takes the calls of a (queue gpu) of agent x")
     assert idle.mend == "start a worker: harness worker --role tools --app m:r --queues gpu"
     older = PublishedAgent(name="x", app="m:r", tools=(tool("a", None),))
-    assert [finding.state for finding in check_catalogue([older], [TOOLS])] == [State.OK]
+    assert [finding.state for finding in check_catalogue([older], [TOOLS], "")] == [State.OK]

@@ -70,7 +70,7 @@ def _asked(inspect: Callable[..., Any]) -> list[Worker]:
     ]
 
 
-def check_workers(workers: Sequence[Worker], home_option: str = "") -> Iterator[Finding]:
+def check_workers(workers: Sequence[Worker], home_option: str) -> Iterator[Finding]:
     """Check that each role, and each queue of turns, has a worker; ``home_option`` lets a new one join them."""
     for role in Role:
         mine = [worker for worker in workers if worker.role == role]
@@ -87,7 +87,7 @@ def check_workers(workers: Sequence[Worker], home_option: str = "") -> Iterator[
 
 
 def check_catalogue(
-    agents: Sequence[PublishedAgent], workers: Sequence[Worker] | None, home_option: str = ""
+    agents: Sequence[PublishedAgent], workers: Sequence[Worker] | None, home_option: str
 ) -> Iterator[Finding]:
     """Check that there are agents, and that workers serve each of their tools and its queue.
 

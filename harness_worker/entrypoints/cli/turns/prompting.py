@@ -27,7 +27,7 @@ _TOO_LATE: Final = frozenset({"stale_input", "turn_finished"})
 """The codes by which an answer is refused because somebody else was faster, or the question has expired."""
 
 
-def prompting(console: Console, clock: Clock, *, ask: bool, options: str = "") -> OnWaiting:
+def prompting(console: Console, clock: Clock, *, ask: bool, options: str) -> OnWaiting:
     """Ask on the terminal, if allowed; otherwise say once on the console how to answer, and go on waiting.
 
     ``options`` are those by which the command that answers finds the stack, each after a space.
