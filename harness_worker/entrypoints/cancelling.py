@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, every
-from harness_worker.entrypoints.gateway_client.retries import PatientGateway
+from harness_worker.client.client import GatewayClient, every
+from harness_worker.client.patience import PatientGateway
 from harness_worker.wire import JsonObject, TurnStatus, has_ended
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import httpx2
 import pytest
 
+from harness_worker.client.client import GatewayClient
 from harness_worker.core.visits import MODEL_SLACK_S
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.stack import StackInfo, open_stack
 from harness_worker.testing.messages_replies import Ending, Refusal, Reply, said, tool_use
 from harness_worker.testing.messages_stub import MessagesStub, messages_stub

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pytest
 
+from harness_worker.client.client import GatewayClient
 from harness_worker.demo.database import shop_file
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.stack import StackInfo, open_stack
 from harness_worker.testing.waiting import wait_until
 from tests.stacks import HARNESS, run_harness

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
+from harness_worker.client.client import GatewayClient
 from harness_worker.entrypoints.stack import open_stack
 from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
+from harness_worker.client.client import GatewayClient
 from harness_worker.demo.conversations import CONVERSATIONS, Conversation
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from tests.browser import look
 from tests.integration.test_flower import SHOP, tasks_of
 from tests.stacks import harness_up

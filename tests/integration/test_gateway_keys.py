@@ -28,8 +28,8 @@ from api_gateway.streams import event_stream
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
+from harness_worker.client.client import RequestRefused
 from harness_worker.entrypoints.cli.sweep.stack import sweep_settings
-from harness_worker.entrypoints.gateway_client.client import RequestRefused
 from harness_worker.errors import ConfigError
 from harness_worker.schema import api_keys, artifacts, db_now, idempotency_keys, scores, turns, webhooks
 from harness_worker.wire import artifact_key

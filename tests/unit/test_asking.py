@@ -14,10 +14,10 @@ import httpx2
 import pytest
 from rich.console import Console
 
+from harness_worker.client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.options import pairs
 from harness_worker.entrypoints.cli.standard_streams import tell
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.errors import ConfigError
 
 AT = "2026-01-01T00:00:00.000000Z"

@@ -10,9 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from harness_worker.client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.cli.batch_items import items_in, told_by_line, until_ended
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
-from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id, whole_id
+from harness_worker.entrypoints.cli.whole_ids import whole_batch_id, whole_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_table
 from harness_worker.errors import ConfigError
 from tests.unit.engine_kit import SetClock

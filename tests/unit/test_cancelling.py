@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx2
 import pytest
 
+from harness_worker.client.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, StackUnreachable
 from tests.unit.test_patience import Waits
 
 DOWN = httpx2.ConnectError("refused")

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from api_gateway.config import load_settings
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import ConfigError
 
 

@@ -14,9 +14,9 @@ import httpx2
 import pytest
 from rich.console import Console
 
+from harness_worker.client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.cli.turns.decisions import arguments_from, decide
 from harness_worker.entrypoints.cli.turns.prompting import prompting
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.errors import ConfigError, HarnessError
 from tests.unit.test_following import StoppedClock

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from harness_worker.client.client import GatewayClient
 from harness_worker.entrypoints.cli.eval.cell_runner import Asking
 from harness_worker.entrypoints.cli.eval.evaluation import Evaluation, Plan
 from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.evaluation.cells import cells_of
 from harness_worker.evaluation.results import Found, Result, result_of
 from tests.unit.eval_kit import case, turn

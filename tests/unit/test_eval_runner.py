@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from harness_worker.client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.cli.eval.cell_runner import Asking, CellRunner, run_cells
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found

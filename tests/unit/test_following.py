@@ -9,14 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness_worker.entrypoints.gateway_client.client import (
+from harness_worker.client.client import (
     GatewayClient,
     RequestRefused,
     StackUnreachable,
 )
-from harness_worker.entrypoints.gateway_client.following import EventFeed, follow, is_hint
-from harness_worker.entrypoints.gateway_client.retries import AWAY_S
-from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
+from harness_worker.client.following import EventFeed, follow, is_hint
+from harness_worker.client.patience import AWAY_S
+from harness_worker.entrypoints.cli.whole_ids import whole_id
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback
 

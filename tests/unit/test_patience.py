@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
-from harness_worker.entrypoints.gateway_client.retries import AWAY_S, SELDOM_S, Patience, PatientGateway
+from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.client.patience import AWAY_S, SELDOM_S, Patience, PatientGateway
 from harness_worker.wire import has_ended
 from tests.unit.test_following import StoppedClock
 

@@ -30,7 +30,7 @@ def test_client_loads_authorities_only_if_it_may_have_to_verify_a_server(*, url:
     """Not for a gateway on this machine, which commands mostly ask; another host may have to be asked by a proxy."""
     asked = f"""if True:
         import gc, ssl
-        from harness_worker.entrypoints.gateway_client.client import GatewayClient
+        from harness_worker.client.client import GatewayClient
         client = GatewayClient("{url}")
         contexts = [each for each in gc.get_objects() if isinstance(each, ssl.SSLContext)]
         print(*(context.verify_mode == ssl.CERT_REQUIRED for context in contexts))

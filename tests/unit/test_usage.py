@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from api_gateway.problems import Problem
 from api_gateway.usage.requests import UsageQuery
+from harness_worker.client.client import GatewayClient
 from harness_worker.entrypoints.cli.usage import moment_of, refused_by_option
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.view.usage_table import usage_table
 from harness_worker.errors import ConfigError
 

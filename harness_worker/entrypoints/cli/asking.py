@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.cli.turns.prompting import OnWaiting
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.lines import totals
 from harness_worker.entrypoints.view.screen import Screen

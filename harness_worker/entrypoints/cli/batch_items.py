@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
-from harness_worker.entrypoints.gateway_client.retries import PatientGateway
+from harness_worker.client.client import GatewayClient, RequestRefused
+from harness_worker.client.patience import PatientGateway
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.json_lines import numbered_lines, parsed
 from harness_worker.wire import JsonObject

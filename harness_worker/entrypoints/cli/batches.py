@@ -10,6 +10,8 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.client.client import GatewayClient
+from harness_worker.client.patience import Patience
 from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, told_by_line, until_ended
 from harness_worker.entrypoints.cli.options import (
     After,
@@ -25,9 +27,7 @@ from harness_worker.entrypoints.cli.options import (
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.pages import print_page
 from harness_worker.entrypoints.cli.standard_streams import tell
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
-from harness_worker.entrypoints.gateway_client.retries import Patience
-from harness_worker.entrypoints.gateway_client.turn_ids import whole_batch_id
+from harness_worker.entrypoints.cli.whole_ids import whole_batch_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_table, batch_words
 from harness_worker.errors import ConfigError
 from harness_worker.wire import JsonObject

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.client.client import GatewayClient
 from harness_worker.config import Settings, load_settings
 from harness_worker.demo.conversations import CONVERSATIONS, Conversation
 from harness_worker.demo.database import reset, shop_file
@@ -22,7 +23,6 @@ from harness_worker.demo.models import model_of
 from harness_worker.entrypoints.cli.asking import FollowedTurn, ask
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.target import Target, start
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.view.columns import MAX_WIDTH

@@ -9,11 +9,11 @@ from typing import Annotated, Final
 import typer
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.client.client import StackUnreachable
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.drain_workers import Drained, drain_workers
 from harness_worker.entrypoints.cli.output import write, write_json
-from harness_worker.entrypoints.gateway_client.client import StackUnreachable
 from harness_worker.entrypoints.messages import FAILED
 
 _SLACK_S: Final = 5.0

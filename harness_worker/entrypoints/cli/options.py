@@ -10,9 +10,9 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from harness_worker.client.client import GatewayClient
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.target import attach
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.errors import ConfigError
 from harness_worker.wire import TurnStatus
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.entrypoints.stack.info import StackInfo
 from harness_worker.urls import masked
 

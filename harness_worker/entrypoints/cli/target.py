@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from harness_worker.client.client import GatewayClient, StackUnreachable
 from harness_worker.config import Settings
 from harness_worker.entrypoints.addresses import Addresses
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.stack import open_stack
 from harness_worker.errors import ConfigError
 

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from harness_worker.client.client import RequestRefused
 from harness_worker.entrypoints.cli.options import (
     Home,
     OfAgent,
@@ -22,7 +23,6 @@ from harness_worker.entrypoints.cli.options import (
 )
 from harness_worker.entrypoints.cli.output import console, write_json
 from harness_worker.entrypoints.cli.standard_streams import tell
-from harness_worker.entrypoints.gateway_client.client import RequestRefused
 from harness_worker.entrypoints.view.usage_table import usage_table
 from harness_worker.errors import ConfigError
 from harness_worker.wire import JsonObject, rfc3339

@@ -8,8 +8,8 @@ from typing import Any, Final
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.celery.broker import reach_broker
 from harness_worker.adapters.redis.client import RedisClient
+from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import TransientError
 from harness_worker.threads.timeouts import within
 from harness_worker.urls import masked

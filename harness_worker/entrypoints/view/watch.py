@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
-from harness_worker.entrypoints.gateway_client.following import EventFeed, is_hint
-from harness_worker.entrypoints.gateway_client.retries import PatientGateway
+from harness_worker.client.client import GatewayClient
+from harness_worker.client.following import EventFeed, is_hint
+from harness_worker.client.patience import PatientGateway
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.entrypoints.view.screen import Screen

@@ -8,8 +8,8 @@ from threading import Event
 from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
-from harness_worker.entrypoints.gateway_client.retries import PatientGateway
+from harness_worker.client.client import GatewayClient, RequestRefused
+from harness_worker.client.patience import PatientGateway
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from harness_worker.client.client import GatewayClient
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.asking import agents_of, say_which, there_are
@@ -22,7 +23,6 @@ from harness_worker.entrypoints.cli.options import STDIN, AppToStart, StackHome,
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
 from harness_worker.entrypoints.cli.target import Target, is_running, reach
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.eval_report import agent_table, failure_lines
 from harness_worker.entrypoints.view.figures import counted

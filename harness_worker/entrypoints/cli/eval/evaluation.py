@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.client.client import GatewayClient
 from harness_worker.entrypoints.cli.eval.cell_runner import Asking, CellRunner, run_cells
 from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
 from harness_worker.entrypoints.view.counting import CountingProgress
 from harness_worker.evaluation.cases import Case
 from harness_worker.evaluation.cells import Cell, cells_of

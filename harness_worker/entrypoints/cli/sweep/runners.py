@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from harness_worker.bootstrap.inline import AgentHarness
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
-from harness_worker.entrypoints.gateway_client.retries import PatientGateway
+from harness_worker.client.client import GatewayClient, RequestRefused
+from harness_worker.client.patience import PatientGateway
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
 from harness_worker.wire import JsonObject, has_ended

@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness_worker.client.client import GatewayClient, StackUnreachable
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.target import Target, attach, start
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.errors import ConfigError
 from harness_worker.urls import masked

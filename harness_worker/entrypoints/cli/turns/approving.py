@@ -9,7 +9,7 @@ import typer
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.turns.decisions import arguments_from, decide
-from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
+from harness_worker.entrypoints.cli.whole_ids import whole_id
 
 Call: TypeAlias = Annotated[
     str | None,

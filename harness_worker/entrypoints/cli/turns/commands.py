@@ -7,6 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from harness_worker.adapters.clock import SystemClock
+from harness_worker.client.client import GatewayClient
+from harness_worker.client.following import follow, is_hint
+from harness_worker.client.patience import PatientGateway
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
@@ -31,10 +34,7 @@ from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.cli.turns import forking
 from harness_worker.entrypoints.cli.turns.approving import approve, deny
 from harness_worker.entrypoints.cli.turns.prompting import prompting
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
-from harness_worker.entrypoints.gateway_client.following import follow, is_hint
-from harness_worker.entrypoints.gateway_client.retries import PatientGateway
-from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
+from harness_worker.entrypoints.cli.whole_ids import whole_id
 from harness_worker.entrypoints.view.figures import counted
 from harness_worker.entrypoints.view.lines import marks_for, totals
 from harness_worker.entrypoints.view.screen import Screen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient
+from harness_worker.client.client import GatewayClient
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.errors import ConfigError, HarnessError
 from harness_worker.evaluation.json_lines import parsed

@@ -10,7 +10,7 @@ import typer
 from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, running_at
 from harness_worker.entrypoints.cli.output import write, write_json
-from harness_worker.entrypoints.gateway_client.turn_ids import whole_id
+from harness_worker.entrypoints.cli.whole_ids import whole_id
 from harness_worker.errors import ConfigError
 
 HELP: Final = """Make a turn that continues from a step of another one, and print its id.

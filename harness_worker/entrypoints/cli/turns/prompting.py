@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import typer
 from rich.console import Console
 
+from harness_worker.client.client import GatewayClient, RequestRefused
+from harness_worker.client.patience import Patience
 from harness_worker.entrypoints.cli.turns.decisions import decide
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused
-from harness_worker.entrypoints.gateway_client.retries import Patience
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.questions import asked_of, questions
 from harness_worker.wire import JsonObject

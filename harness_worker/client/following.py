@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, StackUnreachable
-from harness_worker.entrypoints.gateway_client.retries import PatientGateway, is_passing
+from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.client.patience import PatientGateway, is_passing
 from harness_worker.wire import TERMINAL_EVENTS, JsonObject, has_ended
 
 if TYPE_CHECKING:

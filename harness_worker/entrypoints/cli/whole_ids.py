@@ -8,7 +8,7 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final
 
-from harness_worker.entrypoints.gateway_client.client import GatewayClient, RequestRefused, every
+from harness_worker.client.client import GatewayClient, RequestRefused, every
 from harness_worker.errors import ConfigError
 from harness_worker.wire import JsonObject
 

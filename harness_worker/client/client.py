@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from harness_worker.entrypoints.gateway_client.answers import (
+from harness_worker.client.answers import (
     RequestRefused,
     StackUnreachable,
     body_of,

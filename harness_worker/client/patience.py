@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from harness_worker.entrypoints.gateway_client.client import (
+from harness_worker.client.client import (
     GatewayClient,
     RequestRefused,
     StackUnreachable,
