@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import httpx2
@@ -13,9 +13,21 @@ from harness_worker.errors import HarnessError, TransientError
 from harness_worker.urls import host_of, is_loopback, masked
 from harness_worker.wire import JsonObject
 
+_GIVEN: Final = "base_url, --url or HARNESS_GATEWAY_URL"
+"""How callers in Python, and those of the command line, name a gateway."""
+
 
 class StackUnreachable(TransientError):  # noqa: N818 - reads as what it says
-    """Nothing answers at the gateway's address; the message says how to start a stack."""
+    """Nothing answers at the gateway's address; the message says how to start a stack.
+
+    Args:
+        message: Where nothing answers, and what to do.
+        reason: What went wrong with the connection.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
@@ -60,15 +72,20 @@ def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
             data = ""
 
 
-def how_to_start(url: str, broken: Exception) -> str:
+def how_to_start(url: str, reason: str) -> str:
     """The message for a user whose gateway does not answer; ``harness up`` serves this machine alone."""
-    said = f"nothing answers at {masked(url)} ({str(broken) or type(broken).__name__})."
-    named = "give the address of a running one with --url or HARNESS_GATEWAY_URL."
+    said = f"nothing answers at {masked(url)} ({reason})."
+    named = f"give the address of a running one with {_GIVEN}."
     if not is_loopback(host_of(url)):
         return f"{said} Start a gateway there, or {named}"
     port = urlsplit(url).port
     at = f" --port {port}" if port else ""
     return f"{said} Start a stack with\n  harness up --app package.module:registry{at}\nor {named}"
+
+
+def no_address(url: str) -> str:
+    """The message for a user who gave something else than the URL of a gateway."""
+    return f"{masked(url)!r} is no address of a gateway: give http://HOST:PORT with {_GIVEN}"
 
 
 def body_of(response: httpx2.Response) -> JsonObject:
@@ -111,13 +128,13 @@ def _retry_after_s(response: httpx2.Response) -> float | None:
 
 
 def _about_keys(response: httpx2.Response) -> str:
-    """Why the gateway refused the key, in terms of HARNESS_API_KEY, because command line users set no headers."""
+    """Why the gateway refused the key, in terms of settings, because nobody who reads this sets headers."""
     url = masked(str(response.url.copy_with(path="/", query=None)))
     if response.request.headers.get("authorization", "").startswith("Bearer "):
-        wrong = f"the gateway at {url} refuses the key in HARNESS_API_KEY: it is unknown there, expired or revoked"
+        wrong = f"the gateway at {url} refuses the API key: it is unknown there, expired or revoked"
     else:
         wrong = f"the gateway at {url} asks for an API key"
-    return f"{wrong}. Set HARNESS_API_KEY to one that `harness keys create` made"
+    return f"{wrong}. Set HARNESS_API_KEY or api_key to one that `harness keys create` made"
 
 
 def _places(problem: JsonObject) -> str:

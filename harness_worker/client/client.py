@@ -1,76 +1,75 @@
-"""The gateway's HTTP API as Python calls, for the command line."""
+"""The gateway's HTTP API as Python calls, for other services and for the command line."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx2
 
-from harness_worker.client.answers import (
-    RequestRefused,
-    StackUnreachable,
-    body_of,
-    events_in,
-    how_to_start,
-    refusal_of,
-)
-from harness_worker.errors import ConfigError
-from harness_worker.urls import host_of, is_loopback, masked
-from harness_worker.wire import JsonObject
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.client.answers import RequestRefused, StackUnreachable
+from harness_worker.client.following import batch_results, live_events, recorded_events
+from harness_worker.client.http import Http, batch_path, turn_path
+from harness_worker.client.patience import AWAY_S, Patience
+from harness_worker.client.polling import poll
+from harness_worker.client.requests import body_with, every, posting_headers, query_of
+from harness_worker.config import load_settings
+from harness_worker.wire import JsonObject, TurnStatus, has_ended
 
-__all__ = ["GatewayClient", "RequestRefused", "StackUnreachable", "every"]
+if TYPE_CHECKING:
+    from harness_worker.ports import Clock
+
+__all__ = ["GatewayClient", "RequestRefused", "StackUnreachable"]
 
 TIMEOUT_S: Final = 30.0
-STREAM_TIMEOUT_S: Final = 75.0
-"""How long a stream of events may be silent, in seconds; longer than the largest ``HARNESS_SSE_HEARTBEAT_S``."""
-
 BATCH_TIMEOUT_S: Final = 120.0
 """How long posting a batch may take, in seconds: a busy database needs a while to store ten thousand turns."""
 
-PAGE: Final = 1_000
+HERE: Final = "http://127.0.0.1:8700"
+"""Where ``harness up`` serves unless it is told otherwise."""
 
 
 class GatewayClient:
     """A client of one gateway; safe to share between threads. Use as a context manager, or ``close`` it.
 
-    Every method raises ``StackUnreachable`` if nothing answers and ``RequestRefused`` if the answer is a problem.
+    Turns, batches and events are dicts, as the HTTP API gives them (docs/reference/turns.md, batches.md, events.md).
+    Every request is tried again while the gateway restarts or says that it is busy (429, 503), in the time that its
+    ``Retry-After`` names. Nothing happens twice by that: posts carry an idempotency key, and the rest changes nothing
+    when it is repeated.
+
+    Every method raises
+
+    - ``StackUnreachable`` if nothing answers, for ``patience_s`` seconds;
+    - ``RequestRefused`` if the gateway refuses: its ``status`` and ``code`` are those of docs/reference/events.md.
 
     Args:
-        base_url: Such as ``http://127.0.0.1:8700``.
-        key: The API key, if the gateway requires one.
-        timeout_s: How long it may be silent, in seconds.
+        base_url: Such as ``http://127.0.0.1:8700``; by default ``HARNESS_GATEWAY_URL``, else that one.
+        api_key: By default ``HARNESS_API_KEY``; ``""``: none.
+        patience_s: How long a request is tried again, in seconds, from its first failure on; 0: not at all.
+        timeout_s: How long the gateway may be silent, in seconds.
         transport: Another httpx2 transport, for tests.
 
     Raises:
-        ConfigError: ``base_url`` is not an HTTP URL.
+        ConfigError: The address is not an HTTP URL, or the key is none that a header can hold.
     """
 
     def __init__(
         self,
-        base_url: str,
-        key: str | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
         *,
+        patience_s: float = AWAY_S,
         timeout_s: float = TIMEOUT_S,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.base_url = _checked(base_url)
-        is_here = is_loopback(host_of(self.base_url))
-        is_plain = httpx2.URL(self.base_url).scheme == "http"
-        self._http = httpx2.Client(
-            base_url=self.base_url,
-            headers=headers,
-            auth=(lambda request: request) if key else None,  # else a user in the URL would replace the key
-            timeout=timeout_s,
-            transport=transport,
-            trust_env=not is_here,  # HTTP_PROXY is not for this machine
-            verify=not (is_here and is_plain),  # without TLS and proxies, authorities would be loaded for nothing
-        )
+        settings = load_settings(api_key=api_key)
+        url = (settings.gateway_url or HERE) if base_url is None else base_url
+        self._http = Http(url, settings.gateway_key, timeout_s, transport)
+        self._patiently = Patience(SystemClock(), away_s=patience_s, busy_s=patience_s)
 
     def __enter__(self) -> Self:
         return self
@@ -81,178 +80,226 @@ class GatewayClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, also those of clients that ``with_patience`` has made."""
         self._http.close()
 
+    @property
+    def base_url(self) -> str:
+        """The gateway's address."""
+        return self._http.base_url
+
+    def with_patience(
+        self, patience_s: float = AWAY_S, *, busy_s: float | None = None, clock: Clock | None = None
+    ) -> Self:
+        """The same client with another patience; they share their connections.
+
+        Args:
+            patience_s: How long a request is tried again, in seconds; 0: not at all.
+            busy_s: How long while the gateway answers that it is busy, if that differs from ``patience_s``.
+            clock: For waiting, here and in ``wait``.
+        """
+        other = copy(self)
+        busy_s = patience_s if busy_s is None else busy_s
+        other._patiently = Patience(clock or self._patiently.clock, away_s=patience_s, busy_s=busy_s)  # noqa: SLF001
+        return other
+
     def create_turn(
-        self, body: Mapping[str, Any], wait_s: float | None = None, idempotency_key: str | None = None
+        self,
+        agent: str,
+        input: str,  # noqa: A002 - the API's name
+        *,
+        idempotency_key: str | None = None,
+        wait_s: float = 0.0,
+        **fields: Any,  # noqa: ANN401 - JSON
     ) -> JsonObject:
         """Post a turn and return it: queued or, with ``wait_s``, perhaps already ended.
 
         Args:
-            body: ``{agent, input, …}``, as for ``POST /v1/turns``.
-            wait_s: How long the gateway may wait for the end, in seconds.
-            idempotency_key: The same key never makes a second turn.
+            agent: Which agent to ask.
+            input: The user's message.
+            idempotency_key: The same key never makes a second turn, for a day: name what the turn is for, and the
+                caller may be killed and post again. By default a new one.
+            wait_s: How long the gateway may wait for the end or for a person to be needed, in seconds; 60 at most.
+            **fields: The other fields of ``POST /v1/turns``, such as ``session_id``, ``metadata`` and ``budget``.
+
+        Raises:
+            ConfigError: ``idempotency_key`` is none that a header can hold.
         """
-        headers: dict[str, str] = {}
-        if wait_s is not None:
-            headers["Prefer"] = f"wait={wait_s:g}"
-        if idempotency_key is not None:
-            headers["Idempotency-Key"] = idempotency_key
-        return self._send("POST", "/v1/turns", json=dict(body), headers=headers, timeout=TIMEOUT_S + (wait_s or 0.0))
+        body = {"agent": agent, "input": input, **fields}
+        return self._post("/v1/turns", body, idempotency_key, wait_s)
 
-    def fork_turn(self, turn_id: str, body: Mapping[str, Any]) -> JsonObject:
-        """Make a turn that continues from a step of another one: ``{from_step, …}``."""
-        return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/fork", json=dict(body))
+    def fork_turn(
+        self,
+        turn_id: str,
+        from_step: int,
+        *,
+        idempotency_key: str | None = None,
+        wait_s: float = 0.0,
+        **fields: Any,  # noqa: ANN401 - JSON
+    ) -> JsonObject:
+        """Make a turn that continues from a step of another one, and return it; otherwise like ``create_turn``.
 
-    def turn(self, turn_id: str, include: Sequence[str] = ()) -> JsonObject:
-        """One turn with its calls; ``include`` adds ``"messages"`` (the history) or ``"scores"``."""
-        return self._send(
-            "GET", f"/v1/turns/{quote(turn_id, safe='')}", params={"include": ",".join(include)} if include else None
-        )
-
-    def turns(self, **filters: str | int) -> JsonObject:
-        """One page of turns, newest first: ``{data, next}``; pass ``next`` as ``after``, or see :func:`every`."""
-        return self._send("GET", "/v1/turns", params=filters)
-
-    def usage(self, **query: str | int) -> JsonObject:
-        """The usage of turns, added up: ``{from, to, by, data, groups, total}``."""
-        return self._send("GET", "/v1/usage", params=query)
-
-    def events(self, turn_id: str, after: int = 0) -> JsonObject:
-        """One page of a turn's events with ``seq`` above ``after``: ``{data, next}``."""
-        return self._send("GET", f"/v1/turns/{quote(turn_id, safe='')}/events", params={"after": after, "limit": PAGE})
-
-    def all_events(self, turn_id: str) -> Iterator[JsonObject]:
-        """Every event that exists now, over as many pages as it takes."""
-        cursor: int | None = 0
-        while cursor is not None:
-            page = self.events(turn_id, after=cursor)
-            yield from page["data"]
-            cursor = page["next"]
-
-    def live_events(self, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
-        """Every event above ``after`` as it comes, until the turn's last one or until the gateway ends the stream.
-
-        Events without ``seq`` are live hints. Nothing comes if the turn has ended and ``after`` is its last event. If
-        the gateway does not stream, gives the events that exist now.
+        Args:
+            turn_id: The turn to fork.
+            from_step: The first step that is run anew.
+            idempotency_key: As for ``create_turn``.
+            wait_s: As for ``create_turn``.
+            **fields: What differs from that turn: the other fields of ``POST /v1/turns/{id}/fork``.
         """
-        headers = {"Accept": "text/event-stream"}
-        request = self._http.build_request(
-            "GET",
-            f"/v1/turns/{quote(turn_id, safe='')}/events",
-            params={"after": after},
-            headers=headers,
-            timeout=httpx2.Timeout(TIMEOUT_S, read=STREAM_TIMEOUT_S),
-        )
-        with self._reaching():
-            response = self._http.send(request, stream=True)
-        try:
-            yield from self._streamed(response)
-        finally:
-            response.close()
+        return self._post(turn_path(turn_id, "/fork"), {"from_step": from_step, **fields}, idempotency_key, wait_s)
 
-    def _streamed(self, response: httpx2.Response) -> Iterator[JsonObject]:
-        with self._reaching():
-            if not response.is_success:
-                response.read()
-                raise refusal_of(response)
-            if response.headers.get("content-type", "").startswith("text/event-stream"):
-                yield from events_in(response.iter_lines())
-            elif response.read():
-                yield from body_of(response)["data"]
+    def turn(self, turn_id: str, *include: str) -> JsonObject:
+        """One turn with its calls, and with its ``"messages"`` (the history) and ``"scores"`` if these are named."""
+        return self._send("GET", turn_path(turn_id), params={"include": ",".join(include)} if include else None)
+
+    def wait(self, turn_id: str, timeout_s: float, *, past_approvals: bool = False) -> JsonObject:
+        """The turn once it has ended or needs a person, or as it is when ``timeout_s`` seconds have passed.
+
+        Its ``status`` tells which, and ``required_actions`` and ``subagent_actions`` what a person is needed for.
+
+        Args:
+            turn_id: The turn.
+            timeout_s: How long to wait, in seconds.
+            past_approvals: Whether to go on waiting while it needs a person.
+        """
+        is_over = has_ended if past_approvals else _rests
+        return poll(lambda: self.turn(turn_id), is_over, timeout_s, self._patiently.clock)
+
+    def events(self, turn_id: str, after: int = 0, *, follow: bool = True) -> Iterator[JsonObject]:
+        """A turn's events as they come, each once and in order, until its last, over connections that break.
+
+        Hints, such as ``model.delta``, are events without ``seq``: they come live or not at all.
+
+        Args:
+            turn_id: The turn.
+            after: The ``seq`` of the last event that is already known.
+            follow: Whether to wait for those that do not exist yet; otherwise there are no hints.
+        """
+        return (live_events if follow else recorded_events)(self._http, self._patiently, turn_id, after)
 
     def cancel(self, turn_id: str) -> JsonObject:
-        """Ask a turn to stop; a finished one comes back unchanged."""
-        return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/cancel")
+        """Ask a turn to stop, and return it as it is then; it ends within about a second. One that has ended stays."""
+        return self._send("POST", turn_path(turn_id, "/cancel"))
 
-    def add_input(self, turn_id: str, body: Mapping[str, Any]) -> JsonObject:
-        """Answer a turn that waits: ``{call_id, decision, reason?, arguments?}`` or ``{message}``."""
-        return self._send("POST", f"/v1/turns/{quote(turn_id, safe='')}/inputs", json=dict(body))
+    def approve(
+        self, turn_id: str, call_id: str, *, arguments: Mapping[str, Any] | None = None, reason: str | None = None
+    ) -> JsonObject:
+        """Let a call run that waits for a person, and return its turn.
 
-    def create_batch(self, body: Mapping[str, Any], idempotency_key: str) -> JsonObject:
-        """Post ``{requests: [{custom_id, params}], …}``; the same key never makes a second batch."""
-        headers = {"Idempotency-Key": idempotency_key}
-        return self._send("POST", "/v1/batches", json=dict(body), headers=headers, timeout=BATCH_TIMEOUT_S)
+        The first answer counts; a later one is refused as ``stale_input``. That may be this one, if the connection
+        broke when it was first sent: the event ``approval.resolved`` says what was decided.
 
-    def batch(self, batch_id: str) -> JsonObject:
-        """One batch and its progress."""
-        return self._send("GET", f"/v1/batches/{quote(batch_id, safe='')}")
+        Args:
+            turn_id: The turn, or the ``turn_id`` of a subagent's action.
+            call_id: The call.
+            arguments: Run it with these instead of the model's.
+            reason: Why; it is kept in the event, and the model does not read it.
+        """
+        return self._answer(turn_id, call_id=call_id, decision="approve", arguments=arguments, reason=reason)
 
-    def batches(self, **filters: str | int) -> JsonObject:
-        """One page of batches, as ``turns`` gives one."""
-        return self._send("GET", "/v1/batches", params=filters)
+    def deny(self, turn_id: str, call_id: str, *, reason: str | None = None) -> JsonObject:
+        """Keep a call from running, as ``approve`` lets it run; the model reads the ``reason``."""
+        return self._answer(turn_id, call_id=call_id, decision="deny", reason=reason)
 
-    def cancel_batch(self, batch_id: str) -> JsonObject:
-        """Ask the turns of a batch that have not ended to stop."""
-        return self._send("POST", f"/v1/batches/{quote(batch_id, safe='')}/cancel")
+    def turns(self, **filters: Any) -> Iterator[JsonObject]:  # noqa: ANN401 - strings, numbers, and the metadata
+        """All turns that match, newest first, over as many pages as it takes.
 
-    def batch_results(self, batch_id: str, after: str = "") -> Iterator[JsonObject]:
-        """The ended turns of a batch, in order, as ``{custom_id, turn}``; only those after the turn ``after``."""
-        path = f"/v1/batches/{quote(batch_id, safe='')}/results"
-        with self._reaching(), self._http.stream("GET", path, params={"after": after} if after else None) as response:
-            if not response.is_success:
-                response.read()
-                raise refusal_of(response)
-            yield from map(json.loads, filter(None, response.iter_lines()))
+        Args:
+            **filters: Those of ``GET /v1/turns``: ``status``, ``agent``, ``session_id``, ``batch_id``, ``parent_id``,
+                ``metadata`` as a mapping, and ``limit``, the size of a page.
+        """
+        return every(self.turns_page, **filters)
+
+    def turns_page(self, **filters: Any) -> JsonObject:  # noqa: ANN401 - as above
+        """One page of turns: ``{data, next}``; pass ``next`` as ``after`` to get the page behind it."""
+        return self._send("GET", "/v1/turns", params=query_of(filters))
+
+    def usage(self, *, since: str | None = None, until: str | None = None, **query: Any) -> JsonObject:  # noqa: ANN401
+        """The usage of turns, added up: ``{from, to, by, data, groups, total}`` (docs/reference/usage.md).
+
+        Args:
+            since: The beginning of the period, a day or an RFC 3339 time; the parameter ``from`` of the HTTP API.
+            until: Its end; the parameter ``to``.
+            **query: The other parameters, such as ``by`` and ``status``; ``metadata`` as a mapping.
+        """
+        return self._send("GET", "/v1/usage", params=query_of({"from": since, "to": until, **query}))
 
     def agents(self) -> list[JsonObject]:
         """The agents that workers have published."""
         return self._send("GET", "/v1/agents")["data"]
 
+    def create_batch(
+        self,
+        requests: Sequence[Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        """Post turns, all or none, and return their batch.
+
+        Args:
+            requests: ``{"custom_id": …, "params": {"agent": …, "input": …, …}}``, one for each turn.
+            idempotency_key: As for ``create_turn``.
+            metadata: Kept with the batch.
+        """
+        body = {"requests": list(requests), "metadata": metadata}
+        headers = posting_headers(idempotency_key)
+        return self._send("POST", "/v1/batches", json=body_with(body), headers=headers, timeout=BATCH_TIMEOUT_S)
+
+    def batch(self, batch_id: str) -> JsonObject:
+        """One batch and its progress."""
+        return self._send("GET", batch_path(batch_id))
+
+    def wait_batch(self, batch_id: str, timeout_s: float) -> JsonObject:
+        """The batch once all its turns have ended, or as it is when ``timeout_s`` seconds have passed."""
+        return poll(lambda: self.batch(batch_id), batch_has_ended, timeout_s, self._patiently.clock)
+
+    def batch_results(self, batch_id: str, after: str = "") -> Iterator[JsonObject]:
+        """The ended turns of a batch, in order, as ``{custom_id, turn}``; only those after the turn ``after``."""
+        return batch_results(self._http, self._patiently, batch_id, after)
+
+    def cancel_batch(self, batch_id: str) -> JsonObject:
+        """Ask the turns of a batch that have not ended to stop."""
+        return self._send("POST", batch_path(batch_id, "/cancel"))
+
+    def batches(self) -> Iterator[JsonObject]:
+        """All batches, newest first, over as many pages as it takes."""
+        return every(self.batches_page)
+
+    def batches_page(self, **filters: Any) -> JsonObject:  # noqa: ANN401 - as above
+        """One page of batches, as ``turns_page`` gives one of turns."""
+        return self._send("GET", "/v1/batches", params=query_of(filters))
+
     def ready(self) -> bool:
-        """Whether the gateway says it can take turns.
+        """Whether the gateway says it can take turns; asked once, without patience.
 
         Raises:
             RequestRefused: It says something else: it may be another server.
         """
         try:
-            self._send("GET", "/readyz")
+            self._http.send("GET", "/readyz")
         except RequestRefused as refused:
             if refused.code != "not_ready":
                 raise
             return False
         return True
 
+    def _answer(self, turn_id: str, **said: object) -> JsonObject:
+        return self._send("POST", turn_path(turn_id, "/inputs"), json=body_with(said))
+
+    def _post(self, path: str, body: Mapping[str, Any], idempotency_key: str | None, wait_s: float) -> JsonObject:
+        headers = posting_headers(idempotency_key, wait_s)
+        return self._send("POST", path, json=body_with(body), headers=headers, timeout=self._http.timeout_s + wait_s)
+
     def _send(self, method: str, path: str, **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's options
-        with self._reaching():
-            response = self._http.request(method, path, **options)
-        if response.is_success:
-            return body_of(response)
-        raise refusal_of(response)
-
-    @contextmanager
-    def _reaching(self) -> Generator[None]:
-        try:
-            yield
-        except (httpx2.TransportError, httpx2.InvalidURL) as broken:
-            raise StackUnreachable(how_to_start(self.base_url, broken)) from broken
+        return self._patiently(partial(self._http.send, method, path, **options))
 
 
-def every(page: Callable[..., JsonObject], **filters: str | int) -> Iterator[JsonObject]:
-    """Every item of a list, over as many pages as it takes; each page is asked for when its first item is.
-
-    Args:
-        page: Gives one page, such as ``GatewayClient.turns``.
-        **filters: What it is asked with. A page may have fewer items than its ``limit`` and not be the last.
-    """
-    found = page(**filters)
-    yield from found["data"]
-    while found["next"]:
-        found = page(**filters, after=found["next"])
-        yield from found["data"]
+def batch_has_ended(batch: Mapping[str, Any]) -> bool:
+    """Whether all turns of a batch have ended."""
+    return batch["status"] == "ended"
 
 
-def _checked(base_url: str) -> str:
-    try:
-        url = httpx2.URL(base_url)
-        is_one = (
-            url.scheme in {"http", "https"} and url.host.encode("idna") != b"" and (url.port or 1) in range(1 << 16)
-        )
-    except (httpx2.InvalidURL, ValueError):
-        is_one = False
-    if not is_one:
-        raise ConfigError(
-            f"{masked(base_url)!r} is no address of a gateway: give http://HOST:PORT with --url or HARNESS_GATEWAY_URL"
-        )
-    return base_url.rstrip("/")
+def _rests(turn: Mapping[str, Any]) -> bool:
+    """Whether nothing happens to a turn until somebody else acts, as far as ``Prefer: wait`` waits."""
+    return has_ended(turn) or turn["status"] == TurnStatus.REQUIRES_ACTION or bool(turn.get("subagent_actions"))

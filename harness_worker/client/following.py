@@ -1,56 +1,26 @@
-"""A turn's events as they come, each once and in order, through the gateway's restarts."""
+"""A turn's events and a batch's results as they come, each once and in order, through the gateway's restarts."""
 
 from __future__ import annotations
 
-import queue
-import threading
+import json
 from collections.abc import Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
-from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
-from harness_worker.client.patience import PatientGateway, is_passing
+import httpx2
+
+from harness_worker.client.answers import RequestRefused, StackUnreachable, body_of, events_in
+from harness_worker.client.http import Http, batch_path, turn_path
+from harness_worker.client.patience import Outage, Patience
 from harness_worker.wire import TERMINAL_EVENTS, JsonObject, has_ended
 
-if TYPE_CHECKING:
-    from harness_worker.ports import Clock
+STREAM_TIMEOUT_S: Final = 75.0
+"""How long a stream of events may be silent, in seconds; longer than the largest ``HARNESS_SSE_HEARTBEAT_S``."""
 
 AGAIN_S: Final = 0.1
 SELDOM_S: Final = 1.0
 """Seconds between two requests for a turn's events: at first, and while nothing new comes."""
 
-
-def follow(client: GatewayClient, clock: Clock, turn_id: str, after: int = 0) -> Iterator[JsonObject]:
-    """Every durable event of a turn above ``after``, until its last, and live hints, which are never repeated.
-
-    Args:
-        client: The gateway; one that does not stream is polled.
-        clock: For waiting.
-        turn_id: The turn.
-        after: The ``seq`` of the last event that is already known.
-
-    Raises:
-        StackUnreachable: The gateway went away and did not come back in time.
-        RequestRefused: The gateway does not know the turn, or refuses to show it.
-    """
-    gateway, pause_s = PatientGateway(client, clock), AGAIN_S
-    while True:
-        known = after
-        try:
-            for event in client.live_events(turn_id, after):
-                after = event.get("seq", after)
-                yield event
-                if event["type"] in TERMINAL_EVENTS:
-                    return
-            if _is_over(client, turn_id, after):
-                return
-        except (StackUnreachable, RequestRefused) as refused:
-            if not is_passing(refused):
-                raise
-            clock.wait(refused.retry_after_s or 0.0)
-            gateway.turn(turn_id)
-        pause_s = AGAIN_S if after > known else min(SELDOM_S, pause_s * 2)
-        clock.wait(pause_s)
+PAGE: Final = 1_000
 
 
 def is_hint(event: JsonObject) -> bool:
@@ -58,60 +28,93 @@ def is_hint(event: JsonObject) -> bool:
     return "seq" not in event
 
 
-def _is_over(client: GatewayClient, turn_id: str, after: int) -> bool:
-    return has_ended(client.turn(turn_id)) and not client.events(turn_id, after)["data"]
+def recorded_events(http: Http, patiently: Patience, turn_id: str, after: int) -> Iterator[JsonObject]:
+    """Every event above ``after`` that exists now, over as many pages as it takes."""
+    cursor: int | None = after
+    while cursor is not None:
+        asked = {"after": cursor, "limit": PAGE}
+        page = patiently(lambda asked=asked: http.send("GET", turn_path(turn_id, "/events"), params=asked))
+        yield from page["data"]
+        cursor = page["next"]
 
 
-class EventFeed:
-    """Follows a turn, with its live hints, on a thread, while the caller draws. A context manager.
+def live_events(http: Http, patiently: Patience, turn_id: str, after: int) -> Iterator[JsonObject]:
+    """Every durable event of a turn above ``after``, until its last, and live hints, which are never repeated.
 
-    Args:
-        client: The gateway.
-        clock: For waiting.
-        turn_id: The turn.
+    A gateway that does not stream is polled.
+
+    Raises:
+        StackUnreachable: The gateway went away and did not come back in time.
+        RequestRefused: The gateway does not know the turn, or refuses to show it.
     """
-
-    def __init__(self, client: GatewayClient, clock: Clock, turn_id: str) -> None:
-        self._source = follow(client, clock, turn_id)
-        self._left = threading.Event()
-        self._queue: queue.SimpleQueue[JsonObject | Exception] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._read, name="events", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._left.set()
-
-    def ready(self, timeout_s: float) -> list[JsonObject]:
-        """The events that have come since the last call; waits for the first of them.
-
-        Raises:
-            HarnessError: Following failed; see :func:`follow`.
-        """
-        events: list[JsonObject] = []
+    outage, pause_s = Outage(patiently), AGAIN_S
+    while True:
+        known = after
         try:
-            events.append(self._taken(timeout_s))
-            while not self._queue.empty():
-                events.append(self._taken(0.0))
-        except queue.Empty:
-            pass
-        return events
-
-    def _taken(self, timeout_s: float) -> JsonObject:
-        found = self._queue.get(timeout=timeout_s)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def _read(self) -> None:
-        try:
-            for event in self._source:
-                self._queue.put(event)
-                if self._left.is_set():
+            for event in _live(http, turn_id, after):
+                after = event.get("seq", after)
+                yield event
+                if event["type"] in TERMINAL_EVENTS:
                     return
-        except Exception as error:  # noqa: BLE001 - never raises: whoever takes events gets it
-            self._queue.put(error)
+            if _is_over(http, turn_id, after):
+                return
+        except (StackUnreachable, RequestRefused) as refused:
+            outage = outage if after == known else Outage(patiently)
+            outage.endure(refused)
+        else:
+            outage = Outage(patiently)
+            pause_s = AGAIN_S if after > known else min(SELDOM_S, pause_s * 2)
+            patiently.clock.wait(pause_s)
+
+
+def batch_results(http: Http, patiently: Patience, batch_id: str, after: str) -> Iterator[JsonObject]:
+    """The ended turns of a batch, in order, as ``{custom_id, turn}``; only those after the turn ``after``.
+
+    Raises:
+        StackUnreachable: The gateway went away and did not come back in time.
+        RequestRefused: The gateway does not know the batch or the turn, or refuses to show them.
+    """
+    outage = Outage(patiently)
+    while True:
+        known = after
+        try:
+            for line in _lines(http, batch_id, after):
+                after = line["turn"]["id"]
+                yield line
+        except (StackUnreachable, RequestRefused) as refused:
+            outage = outage if after == known else Outage(patiently)
+            outage.endure(refused)
+        else:
+            return
+
+
+def _live(http: Http, turn_id: str, after: int) -> Iterator[JsonObject]:
+    """Every event above ``after`` as it comes, until the turn's last one or until the gateway ends the stream."""
+    asked = {"params": {"after": after}, "headers": {"Accept": "text/event-stream"}}
+    timeout = httpx2.Timeout(http.timeout_s, read=STREAM_TIMEOUT_S)
+    with http.streamed(turn_path(turn_id, "/events"), timeout=timeout, **asked) as response:
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            yield from events_in(response.iter_lines())
+        elif response.read():
+            yield from body_of(response)["data"]
+
+
+def _lines(http: Http, batch_id: str, after: str) -> Iterator[JsonObject]:
+    asked = {"after": after} if after else None
+    with http.streamed(batch_path(batch_id, "/results"), params=asked) as response:
+        for line in filter(None, response.iter_lines()):
+            yield _whole(line, http)
+
+
+def _whole(line: str, http: Http) -> JsonObject:
+    """A line of results; a proxy may have cut the stream within it, which then looks like an end."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise http.unreachable("the results were cut off") from None
+
+
+def _is_over(http: Http, turn_id: str, after: int) -> bool:
+    if not has_ended(http.send("GET", turn_path(turn_id))):
+        return False
+    return not http.send("GET", turn_path(turn_id, "/events"), params={"after": after, "limit": 1})["data"]

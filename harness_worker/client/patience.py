@@ -1,18 +1,11 @@
-"""Retries requests while the reason for their failure may pass: a restart, an absent database, too much to do."""
+"""Tries requests again while the reason for their failure may pass: a restart, an absent database, too much to do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from harness_worker.client.client import (
-    GatewayClient,
-    RequestRefused,
-    StackUnreachable,
-    every,
-)
-from harness_worker.wire import JsonObject
+from harness_worker.client.answers import RequestRefused, StackUnreachable
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock
@@ -22,10 +15,6 @@ AWAY_S: Final = 30.0
 
 SOON_S: Final = 0.25
 LATER_S: Final = 5.0
-LOOKS_A_WAIT: Final = 10
-"""Polls per time waited so far: the end of a wait is noticed about a tenth of it late."""
-
-SELDOM_S: Final = 2.0
 PASSING: Final = frozenset({429, 503})
 LIMITS: Final = frozenset({"queue_full", "rate_limited"})
 """The gateway's own codes for 429; a proxy's 429 need not name a time."""
@@ -38,17 +27,17 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Retries requests to a gateway while their failure may be temporary.
-
-    A refusal that names a time (``Retry-After``) is retried after it, any other one at growing intervals.
+    """How long requests to a gateway are tried again while their failure may be temporary.
 
     Args:
         clock: For waiting.
+        away_s: How long nothing may answer, in seconds; 0: each request is sent once.
         busy_s: How long the gateway may say that it is busy, in seconds.
     """
 
-    def __init__(self, clock: Clock, *, busy_s: float = AWAY_S) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, *, away_s: float = AWAY_S, busy_s: float = AWAY_S) -> None:
+        self.clock = clock
+        self._away_s = away_s
         self._busy_s = busy_s
 
     def __call__(self, ask: Callable[[], T]) -> T:
@@ -58,78 +47,50 @@ class Patience:
             StackUnreachable: Nothing has answered for too long.
             RequestRefused: The gateway refuses for good, or has refused for too long.
         """
-        began, pause_s = self._clock.monotonic(), SOON_S
+        outage = Outage(self)
         while True:
             try:
                 return ask()
             except (StackUnreachable, RequestRefused) as refused:
-                left_s = began + self._bound_s(refused) - self._clock.monotonic()
-                if left_s <= 0:
-                    raise
-                self._clock.wait(min(left_s, max(SOON_S, refused.retry_after_s or pause_s)))
-            pause_s = min(LATER_S, pause_s * 2)
+                outage.endure(refused)
 
-    def _bound_s(self, refused: Refusal) -> float:
-        """For how long, in all, this failure is retried, in seconds; 0: not at all."""
+    def bound_s(self, refused: Refusal) -> float:
+        """For how long, in all, this failure is endured, in seconds; 0: not at all."""
         if isinstance(refused, StackUnreachable) or refused.status in BEHIND:
-            return AWAY_S
-        return self._busy_s if is_passing(refused) else 0.0
+            return self._away_s
+        return self._busy_s if _is_passing(refused) else 0.0
 
 
-def is_passing(refused: Refusal) -> bool:
-    """Whether the same request may succeed later. A limit that it can never meet is refused without ``Retry-After``."""
-    if isinstance(refused, StackUnreachable):
-        return True
-    if refused.code in LIMITS:
-        return refused.retry_after_s is not None
-    return refused.status in PASSING | BEHIND or refused.code == "idempotency_in_flight"
-
-
-class PatientGateway:
-    """Requests for turns and batches that are retried while the gateway restarts.
+class Outage:
+    """Failures one after the other, without a success between them.
 
     Args:
-        client: The gateway.
-        clock: For waiting.
-        busy_s: How long it may say that it is busy, in seconds.
+        patience: How long they are endured.
     """
 
-    def __init__(self, client: GatewayClient, clock: Clock, *, busy_s: float = AWAY_S) -> None:
-        self._client = client
-        self._clock = clock
-        self._patiently = Patience(clock, busy_s=busy_s)
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._since: float | None = None
+        self._pause_s = SOON_S
 
-    def created(self, body: Mapping[str, Any], idempotency_key: str, wait_s: float | None = None) -> JsonObject:
-        """The turn of an idempotency key, made now or before; with ``wait_s`` perhaps already ended."""
-        return self._patiently(lambda: self._client.create_turn(body, wait_s, idempotency_key))
+    def endure(self, refused: Refusal) -> None:
+        """Wait for the time of the next try: after ``Retry-After`` if there is one, else at growing intervals.
 
-    def turn(self, turn_id: str, include: Sequence[str] = ()) -> JsonObject:
-        """A turn as it is now."""
-        return self._patiently(lambda: self._client.turn(turn_id, include))
+        Raises:
+            StackUnreachable, RequestRefused: ``refused`` itself, if it will not pass or has not passed for too long.
+        """
+        clock = self._patience.clock
+        now = clock.monotonic()
+        self._since = now if self._since is None else self._since
+        left_s = self._since + self._patience.bound_s(refused) - now
+        if left_s <= 0:
+            raise refused
+        clock.wait(min(left_s, max(SOON_S, refused.retry_after_s or self._pause_s)))
+        self._pause_s = min(LATER_S, self._pause_s * 2)
 
-    def turns(self, **filters: str | int) -> list[JsonObject]:
-        """All turns that match, newest first, over as many pages as it takes."""
-        return list(every(self._page, **filters))
 
-    def cancel(self, turn_id: str) -> JsonObject:
-        """Ask a turn to stop, perhaps more than once, and return it."""
-        return self._patiently(lambda: self._client.cancel(turn_id))
-
-    def batch(self, batch_id: str) -> JsonObject:
-        """A batch and its progress."""
-        return self._patiently(lambda: self._client.batch(batch_id))
-
-    def awaited(
-        self, look: Callable[[], JsonObject], is_over: Callable[[JsonObject], bool], most_s: float
-    ) -> JsonObject:
-        """Poll ``look`` until its result ``is_over``, or return the latest one when ``most_s`` seconds have passed."""
-        began = self._clock.monotonic()
-        while not is_over(found := look()):
-            waited_s = self._clock.monotonic() - began
-            if waited_s >= most_s:
-                break
-            self._clock.wait(min(SELDOM_S, max(SOON_S, waited_s / LOOKS_A_WAIT)))
-        return found
-
-    def _page(self, **asked: str | int) -> JsonObject:
-        return self._patiently(partial(self._client.turns, **asked))
+def _is_passing(refused: RequestRefused) -> bool:
+    """Whether the same request may succeed later. A limit that it can never meet is refused without ``Retry-After``."""
+    if refused.code in LIMITS:
+        return refused.retry_after_s is not None
+    return refused.status in PASSING or refused.code == "idempotency_in_flight"

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from harness_worker.client.client import GatewayClient, every
-from harness_worker.client.patience import PatientGateway
+from harness_worker.client.client import GatewayClient
 from harness_worker.wire import JsonObject, TurnStatus, has_ended
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock
 
-PAGE: Final = 200
 OPEN: Final = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.REQUIRES_ACTION, TurnStatus.RUNNING)
 """The statuses in the order of the search: a turn that starts or is answered meanwhile is found in the next one."""
 
@@ -39,7 +37,7 @@ class Cancelled:
 def cancel_turns(client: GatewayClient, clock: Clock, ids: Sequence[str], wait_s: float) -> list[Cancelled]:
     """Cancel turns, all at once, and poll them until they have ended or ``wait_s`` seconds have passed.
 
-    After the first cancel, a gateway that restarts is waited for, as :class:`PatientGateway` does.
+    After the first cancel, a gateway that restarts is waited for.
 
     Raises:
         StackUnreachable: Nothing answers, so none is cancelled, unless the gateway went away later and stayed away.
@@ -61,18 +59,16 @@ def cancel_open_turns(
 
 
 def _open_turns(client: GatewayClient, metadata: Mapping[str, str]) -> Iterator[str]:
-    kept = {f"metadata.{name}": value for name, value in metadata.items()}
     for status in OPEN:
-        yield from (turn["id"] for turn in every(client.turns, status=status, limit=PAGE, **kept))
+        yield from (turn["id"] for turn in client.turns(status=status, metadata=metadata))
 
 
 def _cancelled(client: GatewayClient, clock: Clock, were_over: Mapping[str, bool], wait_s: float) -> list[Cancelled]:
-    gateway = PatientGateway(client, clock)
+    gateway = client.with_patience(clock=clock)
     give_up_at = clock.monotonic() + wait_s
     told = [Cancelled(turn=gateway.cancel(turn_id), was_over=was_over) for turn_id, was_over in were_over.items()]
     return [each if each.is_over else _awaited(gateway, each, give_up_at - clock.monotonic()) for each in told]
 
 
-def _awaited(gateway: PatientGateway, cancelled: Cancelled, most_s: float) -> Cancelled:
-    turn_id = cancelled.turn["id"]
-    return replace(cancelled, turn=gateway.awaited(lambda: gateway.turn(turn_id), has_ended, most_s))
+def _awaited(gateway: GatewayClient, cancelled: Cancelled, most_s: float) -> Cancelled:
+    return replace(cancelled, turn=gateway.wait(cancelled.turn["id"], most_s, past_approvals=True))

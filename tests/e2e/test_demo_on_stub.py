@@ -78,7 +78,7 @@ def test_demo_turn_takes_the_anthropic_path_end_to_end(stub: MessagesStub, clien
         ),
         said(ANSWER, usage={"input_tokens": 400, "cache_read_input_tokens": 2_000, "output_tokens": 40}),
     )
-    turn = client.create_turn(asked(), wait_s=30)
+    turn = client.create_turn(**asked(), wait_s=30)
     assert (turn["status"], turn["output_text"]) == ("completed", ANSWER)
     ran = [(call["tool"], call["outcome"], call["wave"]) for call in turn["calls"]]
     assert ran == [
@@ -106,8 +106,8 @@ def test_second_turn_of_a_session_is_asked_with_the_first(stub: MessagesStub, cl
     stub.answer(
         Reply(content=[tool_use(1, "get_order", order_id="1042")]), said("Shipped.", pause_s=0.2), said("Soon.")
     )
-    first = client.create_turn({**asked(), "session_id": "talk"})
-    second = client.create_turn({**asked("When?"), "session_id": "talk"}, wait_s=30)
+    first = client.create_turn(**asked(), session_id="talk")
+    second = client.create_turn(**asked("When?"), session_id="talk", wait_s=30)
     assert (second["status"], second["output_text"]) == ("completed", "Soon.")
     assert client.turn(first["id"])["finished_at"] <= second["started_at"]
     _, whole, last = (request.body for request in stub.asked[before:])
@@ -120,7 +120,7 @@ def test_second_turn_of_a_session_is_asked_with_the_first(stub: MessagesStub, cl
 def test_text_is_seen_live_and_costs_no_number(stub: MessagesStub, client: GatewayClient, stack: StackInfo) -> None:
     """The stream shows the text while it is said, as hints without id; the ids of durable events have no gap."""
     stub.answer(said(ANSWER, piece_chars=4, pause_s=0.02))
-    turn = client.create_turn(asked())
+    turn = client.create_turn(**asked())
     url = f"{stack.gateway_url}/v1/turns/{turn['id']}/events"
     with httpx2.stream("GET", url, headers={"Accept": "text/event-stream"}, timeout=30) as response:
         lines = list(response.iter_lines())
@@ -148,7 +148,7 @@ def test_cancel_in_the_middle_of_the_text_closes_the_connection(stub: MessagesSt
 def _cancelled_after_s(stub: MessagesStub, client: GatewayClient) -> float:
     before = len(stub.asked)
     stub.answer(said(ANSWER, ending=Ending.HANG, after=4))
-    turn = client.create_turn(asked())
+    turn = client.create_turn(**asked())
     request = wait_until(lambda: stub.asked[before] if len(stub.asked) > before else None, "the model call")
     wait_until(request.sent.is_set, "the beginning of the text")
     cancelled_at = time.monotonic()
@@ -186,8 +186,8 @@ def test_provider_that_wants_a_long_pause_is_asked_again_once_and_in_time(stub: 
     env = {"ANTHROPIC_API_KEY": "sk-ant-fake", "ANTHROPIC_BASE_URL": stub.url, **timeout}
     with open_stack(home=tmp_path, app=SHOP, tools=1, env=env) as info, GatewayClient(info.gateway_url) as client:
         began = time.monotonic()
-        turn = client.create_turn(asked(), wait_s=2 * PAUSE_S)
+        turn = client.create_turn(**asked(), wait_s=2 * PAUSE_S)
         assert (turn["status"], turn["output_text"]) == ("completed", ANSWER)
         assert time.monotonic() - began >= PAUSE_S
         assert len(stub.asked) - before == 2
-        assert "turn.redelivered" not in [event["type"] for event in client.all_events(turn["id"])]
+        assert "turn.redelivered" not in [event["type"] for event in client.events(turn["id"], follow=False)]

@@ -202,7 +202,7 @@ def test_command_line_is_the_tenant_of_its_key(
     command("eval", str(case), "--agent", "worker", "--repeats", "2", HARNESS_API_KEY=key)
     assert len(command("turns", "list", "-q", HARNESS_API_KEY=key).stdout.split()) == 3
     for given, code, said in (
-        ("hk_" + "w" * 43, 1, "refuses the key in HARNESS_API_KEY"),
+        ("hk_" + "w" * 43, 1, "refuses the API key"),
         ("hk_wr ong", 2, "HARNESS_API_KEY=***: must be visible characters"),
         ("hk_wröng", 2, "HARNESS_API_KEY=***: must be visible characters"),
     ):

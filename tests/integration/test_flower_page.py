@@ -33,7 +33,7 @@ def test_flower_page_shows_each_turn_and_call(tmp_path: Path) -> None:
         harness_up(tmp_path / "home", "--app", SHOP, "--flower", "--flower-port", "0") as up,
         GatewayClient(up.info().gateway_url) as client,
     ):
-        turns = [client.create_turn(_body(asked), wait_s=30) for asked in CONVERSATIONS]
+        turns = [client.create_turn(**_body(asked), wait_s=30) for asked in CONVERSATIONS]
         turn = turns[-1]
         tasks_of(up.info(), turn)
         url = f"{up.info().flower_url}/tasks"

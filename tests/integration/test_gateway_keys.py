@@ -490,7 +490,7 @@ def test_sweep_sends_its_key_to_a_running_stack(sqlite_url: str, monkeypatch: py
 
         with pytest.raises(RequestRefused, match=r"asks for an API key\. Set HARNESS_API_KEY"):
             settings("")
-        with pytest.raises(RequestRefused, match="refuses the key in HARNESS_API_KEY"):
+        with pytest.raises(RequestRefused, match="refuses the API key"):
             settings(UNKNOWN)
         with pytest.raises(ConfigError, match="has no agent tau2-retail"):
             settings(key)

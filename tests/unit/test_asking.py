@@ -54,7 +54,7 @@ def _gateway(agents: list[str], posted: list[dict[str, Any]], **ended: object) -
             case _:
                 return httpx2.Response(200, json=turn)
 
-    return GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
+    return GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(answer))
 
 
 def _ask(agents: list[str], agent: str | None, posted: list[dict[str, Any]] | None = None) -> str:
@@ -93,7 +93,9 @@ def test_ask_of_an_unknown_agent_lists_those_there_are() -> None:
 def test_ask_passes_other_refusals_on() -> None:
     """A refusal that is not about the agent is shown as it is."""
     client = GatewayClient(
-        "http://gateway", transport=httpx2.MockTransport(lambda _: httpx2.Response(429, json={"code": "queue_full"}))
+        "http://gateway",
+        patience_s=0,
+        transport=httpx2.MockTransport(lambda _: httpx2.Response(429, json={"code": "queue_full"})),
     )
     with pytest.raises(RequestRefused):
         ask(client, {"input": "hi", "agent": "a"}, Console(file=io.StringIO()))

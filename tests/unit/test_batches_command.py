@@ -83,7 +83,7 @@ def client_that_answers(*answers: httpx2.Response | Exception) -> GatewayClient:
             raise answer
         return answer
 
-    return GatewayClient("http://gateway", transport=httpx2.MockTransport(handle))
+    return GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(handle))
 
 
 def test_wait_goes_on_through_a_restart_and_tells_what_changes() -> None:
@@ -107,7 +107,7 @@ def test_wait_for_so_long_gives_the_batch_as_it_is_then() -> None:
 
 def test_results_come_line_by_line_and_refusals_are_told() -> None:
     """Each result is a JSON object on a line of its own."""
-    lines: list[Any] = [{"custom_id": "a", "turn": {"input": "ä"}}, {"custom_id": "b", "turn": {}}]
+    lines: list[Any] = [{"custom_id": "a", "turn": {"id": "1", "input": "ä"}}, {"custom_id": "b", "turn": {"id": "2"}}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     assert list(client_that_answers(httpx2.Response(200, text=text)).batch_results("01928c")) == lines
     problem = {"status": 404, "code": "not_found", "detail": "there is no batch 'x'", "title": "Not Found"}

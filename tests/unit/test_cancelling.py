@@ -28,7 +28,7 @@ class Stopping:
 
     def client(self) -> GatewayClient:
         """Asks it."""
-        return GatewayClient("http://gateway", transport=httpx2.MockTransport(self._answer))
+        return GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(self._answer))
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         self.asked += 1
@@ -70,7 +70,7 @@ def test_all_are_cancelled_through_a_restart() -> None:
 
 def test_gateway_that_is_away_before_anything_is_cancelled_is_told_at_once() -> None:
     """Nothing has happened yet, and the address may be wrong."""
-    clock, client = Waits(), GatewayClient("http://gateway", transport=httpx2.MockTransport(down))
+    clock, client = Waits(), GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(down))
     with pytest.raises(StackUnreachable):
         cancel_turns(client, clock, ["a"], 60)
     assert clock.now == 0
@@ -106,7 +106,7 @@ def test_all_open_turns_with_metadata_are_cancelled() -> None:
             pages["running", ""] = (["r1", "was-approved"], None)
         return httpx2.Response(200, json={"data": [{"id": turn_id} for turn_id in ids], "next": after})
 
-    client = GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
+    client = GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(answer))
     ended = cancel_open_turns(client, Waits(), {"sweep": "s"}, 60)
     assert cancelled == ["q1", "q2", "q3", "r1", "a1", "was-approved"]
     assert [each.was_over for each in ended] == [False] * 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import httpx2
 import pytest
@@ -18,14 +19,14 @@ def _client(answer: httpx2.Response, seen: list[httpx2.Request] | None = None) -
             seen.append(request)
         return answer
 
-    return GatewayClient("http://gateway/", "key-1", transport=httpx2.MockTransport(handle))
+    return GatewayClient("http://gateway/", "key-1", patience_s=0, transport=httpx2.MockTransport(handle))
 
 
 def test_client_create_turn_sends_headers_and_body() -> None:
     """A turn is posted with its key, its idempotency key and how long the gateway may wait."""
     seen: list[httpx2.Request] = []
     with _client(httpx2.Response(202, json={"id": "t1"}), seen) as client:
-        turn = client.create_turn({"agent": "a", "input": "hi"}, wait_s=20, idempotency_key="k")
+        turn = client.create_turn("a", "hi", wait_s=20, idempotency_key="k", session_id=None)
     assert turn == {"id": "t1"}
     assert seen[0].url == "http://gateway/v1/turns"
     assert json.loads(seen[0].content) == {"agent": "a", "input": "hi"}
@@ -33,7 +34,7 @@ def test_client_create_turn_sends_headers_and_body() -> None:
     assert {name: seen[0].headers[name] for name in expected} == expected
 
 
-def test_client_all_events_follows_pages() -> None:
+def test_client_recorded_events_follow_pages() -> None:
     """Events are read to the end, however many pages they take."""
     pages = {"0": {"data": [{"seq": 1}], "next": 1}, "1": {"data": [{"seq": 2}], "next": None}}
 
@@ -41,15 +42,16 @@ def test_client_all_events_follows_pages() -> None:
         return httpx2.Response(200, json=pages[request.url.params["after"]])
 
     client = GatewayClient("http://gateway", transport=httpx2.MockTransport(handle))
-    assert [event["seq"] for event in client.all_events("t1")] == [1, 2]
+    assert [event["seq"] for event in client.events("t1", follow=False)] == [1, 2]
 
 
 def test_client_waits_for_a_live_event_longer_than_for_any_heartbeat() -> None:
     """A stream that is only idle is not taken for dead, however seldom its gateway is set to send heartbeats."""
     seen: list[httpx2.Request] = []
-    stream = httpx2.Response(200, headers={"content-type": "text/event-stream"})
-    with _client(stream, seen) as client:
-        assert list(client.live_events("t1")) == []
+    end: dict[str, Any] = {"seq": 1, "type": "turn.completed", "data": {}}
+    headers = {"content-type": "text/event-stream"}
+    with _client(httpx2.Response(200, headers=headers, text=f"data: {json.dumps(end)}\n\n"), seen) as client:
+        assert list(client.events("t1")) == [end]
     too_long_s = seen[0].extensions["timeout"]["read"] - 10
     with pytest.raises(ConfigError, match="HARNESS_SSE_HEARTBEAT_S"):
         load_settings(sse_heartbeat_s=too_long_s)
@@ -61,16 +63,14 @@ def test_client_refusal_carries_the_problem() -> None:
     detail = "input: must be a string; tags.0: too long"
     problem = {"status": 422, "code": "invalid_request", "detail": detail, "title": "Invalid", "errors": errors}
     with pytest.raises(RequestRefused) as refused:
-        _client(httpx2.Response(422, json=problem)).create_turn({})
+        _client(httpx2.Response(422, json=problem)).create_turn("a", "hi")
     assert (refused.value.status, refused.value.code) == (422, "invalid_request")
     assert str(refused.value) == "input: must be a string\n  tags.0: too long (422 invalid_request)"
 
 
-@pytest.mark.parametrize(
-    ("key", "said"), [(None, "asks for an API key"), ("key-1", "refuses the key in HARNESS_API_KEY")]
-)
-def test_client_that_is_not_let_in_is_told_what_to_set(key: str | None, said: str) -> None:
-    """Whoever uses the command line sets no headers, of which the gateway speaks; the key is not shown."""
+@pytest.mark.parametrize(("key", "said"), [("", "asks for an API key"), ("key-1", "refuses the API key")])
+def test_client_that_is_not_let_in_is_told_what_to_set(key: str, said: str) -> None:
+    """Whoever calls in Python or on the command line sets no headers, of which the gateway speaks; no key is shown."""
     problem = {
         "status": 401,
         "code": "unauthorized",
@@ -79,10 +79,10 @@ def test_client_that_is_not_let_in_is_told_what_to_set(key: str | None, said: st
     }
     transport = httpx2.MockTransport(lambda _: httpx2.Response(401, json=problem))
     with GatewayClient("http://u:s3cret@gateway", key, transport=transport) as client:
-        with pytest.raises(RequestRefused, match=f"{said}.*Set HARNESS_API_KEY to one") as refused:
-            client.turns()
+        with pytest.raises(RequestRefused, match=f"{said}.*Set HARNESS_API_KEY or api_key to one") as refused:
+            client.agents()
         with pytest.raises(RequestRefused, match=said):
-            list(client.live_events("t1"))
+            list(client.events("t1"))
     assert refused.value.code == "unauthorized"
     assert not any(secret in str(refused.value) for secret in ("key-1", "s3cret"))
 
@@ -93,37 +93,37 @@ def test_client_sends_its_key_whoever_the_address_names() -> None:
 
     def handle(request: httpx2.Request) -> httpx2.Response:
         seen.append(request)
-        return httpx2.Response(200, json={})
+        return httpx2.Response(200, json={"data": []})
 
-    for key in ("key-1", None):
+    for key in ("key-1", ""):
         with GatewayClient("http://u:s3cret@gateway", key, transport=httpx2.MockTransport(handle)) as client:
-            client.turns()
+            client.agents()
     assert [request.headers["authorization"].split()[0] for request in seen] == ["Bearer", "Basic"]
 
 
 def test_client_shows_no_password_of_the_address() -> None:
     """Whether nothing answers there, or something else than the gateway."""
     with pytest.raises(StackUnreachable, match=r"http://u:\*\*\*@127.0.0.1:1 ") as away:
-        GatewayClient("http://u:s3cret@127.0.0.1:1").turns()
+        GatewayClient("http://u:s3cret@127.0.0.1:1", patience_s=0).agents()
     other = httpx2.MockTransport(lambda _: httpx2.Response(502, content=b"<html>"))
     with pytest.raises(RequestRefused, match="is it the gateway") as refused:
-        GatewayClient("http://u:s3cret@gateway", transport=other).turns()
+        GatewayClient("http://u:s3cret@gateway", patience_s=0, transport=other).agents()
     assert "s3cret" not in f"{away.value} {refused.value}"
 
 
 def test_client_says_how_to_start_a_stack_where_it_asked() -> None:
     """A stack listens on this machine alone: there, on the port that was asked; elsewhere it is no advice."""
     with pytest.raises(StackUnreachable) as near:
-        GatewayClient("http://127.0.0.1:1").turns()
+        GatewayClient("http://127.0.0.1:1", patience_s=0).agents()
     assert "\n  harness up --app package.module:registry --port 1\n" in str(near.value)
 
     def fail(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
 
     with pytest.raises(StackUnreachable) as far:
-        GatewayClient("https://gateway.example", transport=httpx2.MockTransport(fail)).turns()
+        GatewayClient("https://gateway.example", patience_s=0, transport=httpx2.MockTransport(fail)).agents()
     assert "harness up" not in str(far.value)
-    assert "--url or HARNESS_GATEWAY_URL" in str(far.value)
+    assert "base_url, --url or HARNESS_GATEWAY_URL" in str(far.value)
 
 
 def test_client_names_an_error_that_has_no_words() -> None:
@@ -133,7 +133,7 @@ def test_client_names_an_error_that_has_no_words() -> None:
         raise httpx2.ReadError("")
 
     with pytest.raises(StackUnreachable, match=r"nothing answers at http://gateway \(ReadError\)"):
-        GatewayClient("http://gateway", transport=httpx2.MockTransport(fail)).turns()
+        GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(fail)).agents()
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,9 @@ def test_client_names_an_error_that_has_no_words() -> None:
 )
 def test_client_refuses_what_is_no_address(url: str) -> None:
     """A slip in an option is told at once, with what to give and without its password."""
-    with pytest.raises(ConfigError, match=r"no address of a gateway: give http://HOST:PORT with --url") as refused:
+    with pytest.raises(
+        ConfigError, match=r"no address of a gateway: give http://HOST:PORT with base_url, --url"
+    ) as refused:
         GatewayClient(url)
     assert "hid" not in str(refused.value)
 
@@ -169,3 +171,61 @@ def test_client_ready_is_false_while_the_gateway_says_no() -> None:
     """A 503 of /readyz is an answer, not an error."""
     problem = {"status": 503, "code": "not_ready", "title": "Not ready", "detail": "no broker"}
     assert _client(httpx2.Response(503, json=problem)).ready() is False
+
+
+def test_client_is_set_up_as_the_command_line_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same variables; what is given wins, an empty key is none, and an empty address is no address."""
+    seen: list[httpx2.Request] = []
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request)
+        return httpx2.Response(200, json={"data": []})
+
+    monkeypatch.delenv("HARNESS_GATEWAY_URL", raising=False)
+    monkeypatch.setenv("HARNESS_API_KEY", "key-1\n")
+    transport = httpx2.MockTransport(handle)
+    GatewayClient(transport=transport).agents()
+    monkeypatch.setenv("HARNESS_GATEWAY_URL", "http://gateway")
+    for key in (None, "key-2", ""):
+        GatewayClient(api_key=key, transport=transport).agents()
+    assert [str(request.url) for request in seen] == ["http://127.0.0.1:8700/v1/agents"] + 3 * [
+        "http://gateway/v1/agents"
+    ]
+    keys = [request.headers.get("authorization") for request in seen]
+    assert keys == ["Bearer key-1", "Bearer key-1", "Bearer key-2", None]
+    with pytest.raises(ConfigError, match="no address of a gateway"):
+        GatewayClient("")
+    with pytest.raises(ConfigError, match=r"HARNESS_API_KEY=\*\*\*: must be visible characters"):
+        GatewayClient(api_key="ke y")
+
+
+@pytest.mark.parametrize("key", ["", "ü", " k", "k" * 256, "a\nb"])
+def test_client_refuses_a_key_that_no_header_holds(key: str) -> None:
+    """Before anything is sent, and in words that say what to give."""
+    with pytest.raises(ConfigError, match="idempotency_key: give 1 to 255 characters of ASCII"):
+        _client(httpx2.Response(500)).create_turn("a", "hi", idempotency_key=key)
+
+
+def test_client_answers_a_call_with_what_is_said() -> None:
+    """A decision names its call; what is not said is not sent."""
+    seen: list[httpx2.Request] = []
+    with _client(httpx2.Response(202, json={"id": "t/1"}), seen) as client:
+        client.approve("t/1", "0.1", arguments={"cents": 5})
+        client.deny("t/1", "0.2", reason="no")
+    assert [request.url.raw_path for request in seen] == [b"/v1/turns/t%2F1/inputs"] * 2
+    assert [json.loads(request.content) for request in seen] == [
+        {"call_id": "0.1", "decision": "approve", "arguments": {"cents": 5}},
+        {"call_id": "0.2", "decision": "deny", "reason": "no"},
+    ]
+
+
+def test_client_filters_by_metadata_and_period() -> None:
+    """Names that are none in Python are spelt for the API, and what is left out is not sent."""
+    seen: list[httpx2.Request] = []
+    with _client(httpx2.Response(200, json={"data": [], "next": None}), seen) as client:
+        assert list(client.turns(metadata={"customer": "1042"}, status=None)) == []
+        client.usage(since="2026-01-01", by="day")
+    assert [dict(request.url.params) for request in seen] == [
+        {"limit": "200", "metadata.customer": "1042"},
+        {"from": "2026-01-01", "by": "day"},
+    ]

@@ -40,7 +40,7 @@ class Gateway:
         self.looks = 0
         self.refusals: list[httpx2.Response | Exception] = []
         """What it gives, one after the other, before it takes an answer."""
-        self.client = GatewayClient("http://gateway", transport=httpx2.MockTransport(self._answer))
+        self.client = GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(self._answer))
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "POST" and self.refusals:

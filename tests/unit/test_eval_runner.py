@@ -35,7 +35,7 @@ class Gateway:
         self.lost_answers = 0
         self.refusal: httpx2.Response | None = None
         self.hangs: threading.Event | None = None
-        self.client = GatewayClient("http://gateway", transport=httpx2.MockTransport(self.answer))
+        self.client = GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(self.answer))
         self._lock = threading.Lock()
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
@@ -107,7 +107,7 @@ def test_conversation_goes_on_where_it_was(made: int, forgotten: bool) -> None:
     """However far a dead process came, with keys or without: no turn is made twice, also if an answer is lost."""
     gateway, asked = Gateway(), cell(input=["one", "two", "three"])
     for number in range(made):
-        gateway.client.create_turn(asked.body(number), None, asked.key(number))
+        gateway.client.create_turn(**asked.body(number), idempotency_key=asked.key(number))
     if forgotten:
         gateway.keys.clear()
     gateway.lost_answers = 1

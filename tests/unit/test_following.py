@@ -14,9 +14,10 @@ from harness_worker.client.client import (
     RequestRefused,
     StackUnreachable,
 )
-from harness_worker.client.following import EventFeed, follow, is_hint
+from harness_worker.client.following import is_hint
 from harness_worker.client.patience import AWAY_S
 from harness_worker.entrypoints.cli.whole_ids import whole_id
+from harness_worker.entrypoints.view.event_feed import EventFeed
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback
 
@@ -77,7 +78,7 @@ def gateway(*streams: httpx2.Response | Exception, status: str = "running") -> t
     return GatewayClient("http://gateway", transport=httpx2.MockTransport(answer)), asked
 
 
-def test_follow_goes_on_where_the_stream_was_cut() -> None:
+def test_events_go_on_where_the_stream_was_cut() -> None:
     """A cut stream is asked for again after the last event; heartbeats are left out."""
     hint = frame({"type": "model.delta", "data": {}})
     client, asked = gateway(
@@ -85,7 +86,11 @@ def test_follow_goes_on_where_the_stream_was_cut() -> None:
         httpx2.ConnectError("down"),
         httpx2.Response(200, headers=STREAM, text=frame(event(3, "turn.completed"))),
     )
-    assert [each["seq"] for each in follow(client, StoppedClock(), "t") if not is_hint(each)] == [1, 2, 3]
+    assert [each["seq"] for each in client.with_patience(clock=StoppedClock()).events("t") if not is_hint(each)] == [
+        1,
+        2,
+        3,
+    ]
     assert asked == ["0", "2", "2"]
 
 
@@ -94,41 +99,41 @@ def test_event_within_which_a_proxy_ends_the_stream_is_asked_for_again() -> None
     whole = frame(event(2))
     texts = (frame(event(1)) + whole[:-9], whole[:-1], whole + frame(event(3, "turn.completed")))
     client, asked = gateway(*(httpx2.Response(200, headers=STREAM, text=text) for text in texts))
-    assert [each["seq"] for each in follow(client, StoppedClock(), "t")] == [1, 2, 3]
+    assert [each["seq"] for each in client.with_patience(clock=StoppedClock()).events("t")] == [1, 2, 3]
     assert asked == ["0", "1", "1"]
 
 
-def test_follow_gives_hints() -> None:
+def test_events_include_hints() -> None:
     """Who draws a turn sees its text while it is said; the place to go on from is the last durable event's."""
     hint = {"type": "model.delta", "data": {"text": "Hel"}}
     client, asked = gateway(
         httpx2.Response(200, headers=STREAM, stream=Cut(frame(event(1)), frame(hint))),
         httpx2.Response(200, headers=STREAM, text=frame(hint) + frame(event(2, "turn.completed"))),
     )
-    told = list(follow(client, StoppedClock(), "t"))
+    told = list(client.with_patience(clock=StoppedClock()).events("t"))
     assert told == [event(1), hint, hint, event(2, "turn.completed")]
     assert asked == ["0", "1"]
 
 
-def test_follow_of_a_gateway_that_does_not_stream_asks_again() -> None:
+def test_events_of_a_gateway_that_does_not_stream_are_polled() -> None:
     """Pages do as well."""
     client, asked = gateway(
         httpx2.Response(200, json={"data": [event(1)], "next": None}),
         httpx2.Response(200, json={"data": [], "next": None}),
         httpx2.Response(200, json={"data": [event(2, "turn.failed")], "next": None}),
     )
-    assert [each["seq"] for each in follow(client, StoppedClock(), "t")] == [1, 2]
+    assert [each["seq"] for each in client.with_patience(clock=StoppedClock()).events("t")] == [1, 2]
     assert asked == ["0", "1", "1"]
 
 
-def test_follow_asks_less_often_while_nothing_comes() -> None:
+def test_events_are_asked_for_less_often_while_nothing_comes() -> None:
     """A proxy that does not stream is no reason to ask the gateway ten times a second; news make it ask soon again."""
     nothing = [httpx2.Response(200, json={"data": [], "next": None}) for _ in range(20)]
     news = httpx2.Response(200, json={"data": [event(1)], "next": None})
     last = httpx2.Response(200, json={"data": [event(2, "turn.failed")], "next": None})
     client, asked = gateway(*nothing, news, last)
     clock = StoppedClock()
-    found = follow(client, clock, "t")
+    found = client.with_patience(clock=clock).events("t")
     assert next(found) == event(1)
     assert 10 < clock.now < 20
     began = clock.now
@@ -137,23 +142,23 @@ def test_follow_asks_less_often_while_nothing_comes() -> None:
     assert len(asked) == 22
 
 
-def test_follow_goes_on_when_the_database_is_back() -> None:
+def test_events_go_on_when_the_database_is_back() -> None:
     """A gateway that says when to ask again is asked then."""
     away = httpx2.Response(503, json={"code": "not_ready", "title": "Not ready"}, headers={"Retry-After": "7"})
     client, asked = gateway(away, httpx2.Response(200, headers=STREAM, text=frame(event(1, "turn.completed"))))
     clock = StoppedClock()
-    assert list(follow(client, clock, "t")) == [event(1, "turn.completed")]
+    assert list(client.with_patience(clock=clock).events("t")) == [event(1, "turn.completed")]
     assert asked == ["0", "0"]
     assert 7 <= clock.now < 8
 
 
-def test_follow_after_the_last_event_ends() -> None:
+def test_events_after_the_last_one_end() -> None:
     """A turn that is over, and nothing new: nothing to wait for."""
     client, _ = gateway(httpx2.Response(204), status="completed")
-    assert list(follow(client, StoppedClock(), "t", after=9)) == []
+    assert list(client.with_patience(clock=StoppedClock()).events("t", after=9)) == []
 
 
-def test_follow_gives_up_on_a_gateway_that_stays_away() -> None:
+def test_events_give_up_on_a_gateway_that_stays_away() -> None:
     """A restart is waited for, not more."""
 
     def down(_: httpx2.Request) -> httpx2.Response:
@@ -162,15 +167,60 @@ def test_follow_gives_up_on_a_gateway_that_stays_away() -> None:
     clock = StoppedClock()
     client = GatewayClient("http://gateway", transport=httpx2.MockTransport(down))
     with pytest.raises(StackUnreachable):
-        list(follow(client, clock, "t"))
+        list(client.with_patience(clock=clock).events("t"))
     assert AWAY_S <= clock.now < AWAY_S + 1
+
+
+@pytest.mark.parametrize("retry_after", ["0", "3600"])
+def test_events_that_are_refused_for_too_long_are_given_up(retry_after: str) -> None:
+    """However long the gateway asks to wait, and though it answers everything else."""
+    headers = {"Retry-After": retry_after}
+    busy = [httpx2.Response(503, json={"code": "not_ready", "title": "Not ready"}, headers=headers)] * 200
+    client, _ = gateway(*busy)
+    clock = StoppedClock()
+    with pytest.raises(RequestRefused, match="not_ready"):
+        list(client.with_patience(clock=clock).events("t"))
+    assert clock.now == pytest.approx(AWAY_S)
+
+
+def test_events_bear_any_number_of_cuts_between_which_something_comes() -> None:
+    """A proxy may end every stream after a while; that is no outage."""
+    cuts = [httpx2.Response(200, headers=STREAM, stream=Cut(frame(event(seq)))) for seq in range(1, 200)]
+    client, _ = gateway(*cuts, httpx2.Response(200, headers=STREAM, text=frame(event(200, "turn.completed"))))
+    clock = StoppedClock()
+    assert [each["seq"] for each in client.with_patience(clock=clock).events("t")] == list(range(1, 201))
+    assert clock.now > AWAY_S
+
+
+def test_results_go_on_after_the_last_whole_line() -> None:
+    """A cut between or within lines, or a gateway that is away, repeats and loses none."""
+    lines = [json.dumps({"custom_id": name, "turn": {"id": name}}) + "\n" for name in "abcd"]
+    answers: list[httpx2.Response | Exception] = [
+        httpx2.Response(200, stream=Cut(lines[0])),
+        httpx2.ConnectError("down"),
+        httpx2.Response(200, text=lines[1] + lines[2][:-9]),
+        httpx2.Response(200, text=lines[2] + lines[3]),
+    ]
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.params.get("after", ""))
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    client = GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
+    found = client.with_patience(clock=StoppedClock()).batch_results("batch")
+    assert [each["custom_id"] for each in found] == list("abcd")
+    assert asked == ["", "a", "a", "b"]
 
 
 def test_feed_hands_errors_on() -> None:
     """What goes wrong in the thread is raised to whoever reads."""
     refused = httpx2.Response(404, json={"code": "not_found", "title": "Not found", "status": 404})
     client, _ = gateway(refused)
-    with EventFeed(client, StoppedClock(), "t") as feed, pytest.raises(RequestRefused):
+    with EventFeed(client.events("t")) as feed, pytest.raises(RequestRefused):
         feed.ready(5.0)
 
 

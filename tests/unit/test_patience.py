@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
-from harness_worker.client.patience import AWAY_S, SELDOM_S, Patience, PatientGateway
+from harness_worker.client.patience import AWAY_S
+from harness_worker.client.polling import SELDOM_S, poll
 from harness_worker.wire import has_ended
 from tests.unit.test_following import StoppedClock
 
@@ -66,7 +67,7 @@ def test_what_may_pass_is_asked_again(passing: httpx2.Response | Exception) -> N
     """A gateway that restarts, waits for its database or is busy answers in the end."""
     clock = Waits()
     client = gateway(passing, passing, TURN)
-    assert Patience(clock)(lambda: client.turn("t1"))["id"] == "t1"
+    assert client.with_patience(clock=clock).turn("t1")["id"] == "t1"
     assert clock.waits == [0.25, 0.5]
 
 
@@ -76,7 +77,7 @@ def test_retry_after_is_kept(asked: str, waited: float) -> None:
     clock = Waits()
     headers = [(b"Retry-After", asked.encode())]
     client = gateway(httpx2.Response(503, json={"code": "not_ready", "title": "no"}, headers=headers), TURN)
-    Patience(clock)(lambda: client.turn("t1"))
+    client.with_patience(clock=clock).turn("t1")
     assert clock.waits == [waited]
 
 
@@ -88,7 +89,7 @@ def test_patience_ends(answer: httpx2.Response | Exception, bound_s: float, erro
     """Each kind has its bound, whatever a Retry-After asks for; then it is what was refused last."""
     clock, client = Waits(), gateway(answer)
     with pytest.raises(error):
-        Patience(clock, busy_s=600.0)(lambda: client.turn("t1"))
+        client.with_patience(busy_s=600.0, clock=clock).turn("t1")
     assert clock.now == pytest.approx(bound_s)
 
 
@@ -97,7 +98,7 @@ def test_a_refusal_for_good_is_told_at_once(status: int, code: str) -> None:
     """Nothing is gained by asking again; a limit that names no time is one into which the request never fits."""
     clock, client = Waits(), gateway(refusal(status, code))
     with pytest.raises(RequestRefused, match=code):
-        Patience(clock)(lambda: client.turn("t1"))
+        client.with_patience(clock=clock).turn("t1")
     assert clock.waits == []
 
 
@@ -105,7 +106,7 @@ def test_turns_are_all_that_there_are() -> None:
     """A page may be short, for it is bounded in bytes too: only ``next`` says whether it is the last."""
     pages = [{"data": [{"id": "t2"}], "next": "n"}, {"data": [{"id": "t1"}], "next": None}]
     answers = [httpx2.Response(200, json=page) for page in pages]
-    asking = PatientGateway(gateway(answers[0], DOWN, answers[1], DOWN), Waits())
+    asking = gateway(answers[0], DOWN, answers[1], DOWN).with_patience(clock=Waits())
     assert [turn["id"] for turn in asking.turns(session_id="s")] == ["t2", "t1"]
 
 
@@ -116,13 +117,55 @@ def looks(*statuses: str) -> Iterator[dict[str, Any]]:
         yield {"status": statuses[-1]}
 
 
-def test_awaited_looks_ever_more_rarely() -> None:
+def test_poll_looks_ever_more_rarely() -> None:
     """A short turn is seen to end at once, a long one costs few requests; then its time is over."""
     clock = Waits()
-    asking = PatientGateway(gateway(TURN), clock)
     turn = looks("queued", "running", "completed")
-    assert has_ended(asking.awaited(lambda: next(turn), has_ended, 60))
+    assert has_ended(poll(lambda: next(turn), has_ended, 60, clock))
     assert clock.waits == [0.25, 0.25]
     stuck = looks("running")
-    assert not has_ended(asking.awaited(lambda: next(stuck), has_ended, 60))
+    assert not has_ended(poll(lambda: next(stuck), has_ended, 60, clock))
     assert clock.waits[-1] == SELDOM_S
+
+
+def test_patience_begins_with_the_first_failure() -> None:
+    """A post that waits for its turn may be cut off late; it is no less sent again, with the key that it had."""
+    clock, keys = Waits(), list[str]()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        keys.append(request.headers["Idempotency-Key"])
+        if len(keys) == 1:
+            clock.now += 55.0
+            raise httpx2.ReadError("cut")
+        return TURN
+
+    client = GatewayClient("http://gateway", transport=httpx2.MockTransport(answer)).with_patience(clock=clock)
+    assert client.create_turn("a", "hi", wait_s=60)["id"] == "t1"
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+    client.create_turn("a", "hi")
+    assert len(set(keys)) == 2
+
+
+@pytest.mark.parametrize("answer", [DOWN, refusal(503, "not_ready", "1"), refusal(429, "rate_limited", "1")])
+def test_client_without_patience_asks_once(answer: httpx2.Response | Exception) -> None:
+    """Whoever must answer soon is told at once, also about events and results."""
+    clock = Waits()
+    client = gateway(answer).with_patience(0, clock=clock)
+    for ask in (client.turn, lambda name: list(client.events(name)), lambda name: list(client.batch_results(name))):
+        with pytest.raises((StackUnreachable, RequestRefused)):
+            ask("1")
+    assert clock.waits == []
+
+
+def test_wait_ends_when_the_turn_rests() -> None:
+    """A turn that needs a person, itself or below it, would otherwise be waited for in vain; or it is, if wanted."""
+    statuses = ("running", "requires_action", "requires_action", "completed")
+    below = {"id": "t1", "status": "running", "subagent_actions": [{"call_id": "0.0"}]}
+    answers = [httpx2.Response(200, json={"id": "t1", "status": status}) for status in statuses]
+    client = gateway(*answers).with_patience(clock=Waits())
+    assert client.wait("t1", 60)["status"] == "requires_action"
+    assert client.wait("t1", 60, past_approvals=True)["status"] == "completed"
+    asking = gateway(httpx2.Response(200, json=below)).with_patience(clock=Waits())
+    assert asking.wait("t1", 60) == below
+    assert gateway(answers[0]).with_patience(clock=Waits()).wait("t1", 60)["status"] == "running"

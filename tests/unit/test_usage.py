@@ -137,7 +137,7 @@ def test_refusal_names_the_option_that_was_given(loc: list[str], msg: str, said:
     problem = {"code": "invalid_request", "title": "Invalid", "errors": [{"loc": loc, "msg": msg}]}
     transport = httpx2.MockTransport(lambda _: httpx2.Response(422, json=problem))
     with (
-        GatewayClient("http://gateway", transport=transport) as client,
+        GatewayClient("http://gateway", patience_s=0, transport=transport) as client,
         pytest.raises(ConfigError) as refused,
         refused_by_option(),
     ):

@@ -76,7 +76,7 @@ def _conclude(answered: FollowedTurn, console: Console) -> None:
 def _create(client: GatewayClient, body: Mapping[str, Any]) -> JsonObject:
     chosen = body if body["agent"] else {**body, "agent": _only_agent(client)}
     try:
-        return client.create_turn({name: value for name, value in chosen.items() if value is not None})
+        return client.create_turn(**chosen)
     except RequestRefused as refused:
         if refused.code != "unknown_agent":
             raise

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from harness_worker.client.client import GatewayClient, RequestRefused
-from harness_worker.client.patience import PatientGateway
+from harness_worker.client.client import GatewayClient, RequestRefused, batch_has_ended
+from harness_worker.client.polling import poll
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.json_lines import numbered_lines, parsed
 from harness_worker.wire import JsonObject
@@ -96,11 +96,6 @@ def _said(error: JsonObject) -> str:
     return f"{error['msg']}, or --agent NAME for all lines that name none" if is_option_missing else error["msg"]
 
 
-def has_ended(batch: Mapping[str, Any]) -> bool:
-    """Whether all turns of a batch have ended."""
-    return batch["status"] == "ended"
-
-
 def until_ended(
     client: GatewayClient, clock: Clock, batch: JsonObject, most_s: float, tell: Callable[[JsonObject], None]
 ) -> JsonObject:
@@ -113,15 +108,15 @@ def until_ended(
         most_s: How long to wait, in seconds.
         tell: Receives the batch now and then, if it has changed since the last time.
     """
-    gateway = PatientGateway(client, clock)
+    gateway = client.with_patience(clock=clock)
     told, told_at = batch, -math.inf
 
     def look() -> JsonObject:
         nonlocal told, told_at
         found, now = gateway.batch(batch["id"]), clock.monotonic()
-        if not has_ended(found) and found["counts"] != told["counts"] and now >= told_at + TELL_S:
+        if not batch_has_ended(found) and found["counts"] != told["counts"] and now >= told_at + TELL_S:
             tell(found)
             told, told_at = found, now
         return found
 
-    return gateway.awaited(look, has_ended, most_s)
+    return poll(look, batch_has_ended, most_s, clock)

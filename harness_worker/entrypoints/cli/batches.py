@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import secrets
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from harness_worker.adapters.clock import SystemClock
-from harness_worker.client.client import GatewayClient
-from harness_worker.client.patience import Patience
-from harness_worker.entrypoints.cli.batch_items import has_ended, items_in, told_by_line, until_ended
+from harness_worker.client.client import GatewayClient, batch_has_ended
+from harness_worker.client.requests import LONGEST_KEY, is_key
+from harness_worker.entrypoints.cli.batch_items import items_in, told_by_line, until_ended
 from harness_worker.entrypoints.cli.options import (
     After,
     Home,
@@ -31,8 +30,6 @@ from harness_worker.entrypoints.cli.whole_ids import whole_batch_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_table, batch_words
 from harness_worker.errors import ConfigError
 from harness_worker.wire import JsonObject
-
-LONGEST_KEY: Final = 255
 
 Batch: TypeAlias = Annotated[str, typer.Argument(metavar="BATCH", help="Its id, or the end of it.", show_default=False)]
 
@@ -87,12 +84,11 @@ def create(  # noqa: PLR0913 - one parameter an option
     """Post the turns of a file, all or none, and print the batch."""
     kept = pairs(metadata or [])
     items = items_in(str(file), content_of(file), agent)
-    body = {"requests": [item.request for item in items], **({"metadata": kept} if kept else {})}
-    once = secrets.token_hex(16) if key is None else _checked(key)
+    once = None if key is None else _checked(key)
     with running_at(url, home) as client:
-        patiently = Patience(SystemClock())
+        requests = [item.request for item in items]
         with told_by_line(items):
-            batch = patiently(lambda: client.create_batch(body, once))
+            batch = client.with_patience().create_batch(requests, idempotency_key=once, metadata=kept or None)
         if wait:
             batch = _awaited(client, batch)
     _print(batch, as_json=as_json)
@@ -111,7 +107,7 @@ def list_(
 ) -> None:
     """Batches, newest first."""
     with running_at(url, home) as client:
-        page = client.batches(limit=limit, **({} if after is None else {"after": after}))
+        page = client.batches_page(limit=limit, after=after)
     print_page(page, "batches", lambda found, now, _width: batch_table(found, now), quiet=quiet, as_json=as_json)
 
 
@@ -168,12 +164,12 @@ def cancel(
         told = client.cancel_batch(whole_batch_id(client, batch))
         ended = until_ended(client, SystemClock(), told, wait_s, lambda _: None)
     _print(ended, as_json=as_json)
-    raise typer.Exit(0 if has_ended(ended) else 1)
+    raise typer.Exit(0 if batch_has_ended(ended) else 1)
 
 
 def _checked(key: str) -> str:
     """A key that a header can hold."""
-    if not (key.isascii() and key.isprintable() and key == key.strip() and 1 <= len(key) <= LONGEST_KEY):
+    if not is_key(key):
         raise ConfigError(f"--key: give 1 to {LONGEST_KEY} characters of ASCII without spaces around them")
     return key
 

@@ -73,7 +73,7 @@ def _flower(url: str, *, tells_password: bool) -> str:
 def _first_agent(gateway_url: str) -> str | None:
     """An agent to use in the example commands; ``None`` if there is none."""
     try:
-        with GatewayClient(gateway_url) as client:
+        with GatewayClient(gateway_url, "", patience_s=0) as client:
             agents = client.agents()
     except (RequestRefused, StackUnreachable):
         return "YOUR_AGENT"

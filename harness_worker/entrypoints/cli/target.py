@@ -56,7 +56,7 @@ def reach(target: Target, say: Callable[[str], None]) -> Generator[GatewayClient
                 f"the stack in {settings.home} is one that `{addresses.only_for}` started for itself: it ends with "
                 "that command; another one is started with --home DIRECTORY"
             )
-        with GatewayClient(url, settings.gateway_key) as client:
+        with GatewayClient(url, settings.gateway_key, patience_s=0) as client:
             yield client
         return
     if settings.app is None:
@@ -81,7 +81,7 @@ def start(target: Target, app: str, say: Callable[[str], None]) -> Generator[Gat
         env=target.env,
         only_for=target.command,
     )
-    with stack as started, GatewayClient(started.gateway_url) as client:
+    with stack as started, GatewayClient(started.gateway_url, "", patience_s=0) as client:
         yield client
         say("stopping the stack …")
 
@@ -99,7 +99,7 @@ def attach(settings: Settings) -> Generator[GatewayClient]:
             f"no stack runs in {settings.home}: name the home of a running one with --home, "
             "or its gateway with --url or HARNESS_GATEWAY_URL"
         )
-    with GatewayClient(url, settings.gateway_key) as client:
+    with GatewayClient(url, settings.gateway_key, patience_s=0) as client:
         yield client
 
 

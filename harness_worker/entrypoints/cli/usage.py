@@ -76,12 +76,10 @@ def usage(  # noqa: PLR0913 - one parameter an option
     or not.
     """  # noqa: D301 - click reads the \b
     now = time.time()
-    end = None if until is None else moment_of("--until", until, now)
-    named = {"status": status, "session_id": session, "agent": agent, "to": end}
-    wanted = {name: value for name, value in named.items() if value is not None}
-    kept = {f"metadata.{name}": value for name, value in pairs(metadata or []).items()}
+    narrowed = {"status": status, "session_id": session, "agent": agent, "metadata": pairs(metadata or [])}
+    begin, end = moment_of("--since", since, now), until and moment_of("--until", until, now)
     with running_at(url, home) as client, refused_by_option():
-        report = client.usage(**{"from": moment_of("--since", since, now), "by": by, "limit": limit, **wanted, **kept})
+        report = client.usage(since=begin, until=end, by=by, limit=limit, **narrowed)
     if as_json:
         write_json(report)
         return

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from http import HTTPStatus
 from itertools import islice
 from typing import Final
 
-from harness_worker.client.client import GatewayClient, RequestRefused, every
+from harness_worker.client.client import GatewayClient, RequestRefused
 from harness_worker.errors import ConfigError
 from harness_worker.wire import JsonObject
 
 LEAST: Final = 4
 LOOKED_AT: Final = 1_000
-_PAGE: Final = 200
 _ABBREVIATED: Final = re.compile(r"[0-9a-f-]{1,35}")
 _NO_ID: Final = re.compile(r"\.{0,2}|.*/.*", re.DOTALL)
 """What would make another path of the URL that is asked."""
@@ -30,7 +29,7 @@ def whole_id(client: GatewayClient, given: str) -> str:
     """
     if _ABBREVIATED.fullmatch(given) and _is_there(client, given):
         return given
-    return _whole(given, client.turns, "turn", "turns")
+    return _whole(given, client.turns(), "turn", "turns")
 
 
 def whole_batch_id(client: GatewayClient, given: str) -> str:
@@ -39,18 +38,17 @@ def whole_batch_id(client: GatewayClient, given: str) -> str:
     Raises:
         ConfigError: There is no such batch, or there are several, or ``given`` is too short.
     """
-    return _whole(given, client.batches, "batch", "batches")
+    return _whole(given, client.batches(), "batch", "batches")
 
 
-def _whole(given: str, page: Callable[..., JsonObject], noun: str, nouns: str) -> str:
+def _whole(given: str, newest: Iterable[JsonObject], noun: str, nouns: str) -> str:
     if _NO_ID.fullmatch(given):
         raise ConfigError(f"{given!r} is no id of a {noun}: `harness {nouns} list` shows them")
     if not _ABBREVIATED.fullmatch(given):
         return given
     if len(given) < LEAST:
         raise ConfigError(f"{noun} {given!r}: give at least {LEAST} characters of the end of its id")
-    newest = islice(every(page, limit=_PAGE), LOOKED_AT)
-    found = [each["id"] for each in newest if each["id"].endswith(given)]
+    found = [each["id"] for each in islice(newest, LOOKED_AT) if each["id"].endswith(given)]
     if not found:
         raise ConfigError(
             f"none of the newest {LOOKED_AT:,} {nouns} has an id that ends in {given!r}; "

@@ -29,7 +29,7 @@ def check_gateway(url: str, key: str | None) -> Iterator[Finding]:
     Raises:
         HarnessError: It does not answer, or is not a gateway.
     """
-    with GatewayClient(url, key, timeout_s=GATEWAY_S) as client:
+    with GatewayClient(url, key, patience_s=0, timeout_s=GATEWAY_S) as client:
         if _is_ready(client):
             yield ok("gateway", f"ready at {masked(url)}")
         else:
@@ -47,8 +47,7 @@ def _is_ready(client: GatewayClient) -> bool:
     try:
         return client.ready()
     except StackUnreachable as away:
-        why = str(away.__cause__) or type(away.__cause__).__name__
-        raise TransientError(f"nothing answers at {masked(client.base_url)} ({why})") from away
+        raise TransientError(f"nothing answers at {masked(client.base_url)} ({away.reason})") from away
 
 
 def _check_key(client: GatewayClient) -> Iterator[Finding]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from harness_worker.client.client import GatewayClient
-from harness_worker.client.following import EventFeed, is_hint
-from harness_worker.client.patience import PatientGateway
+from harness_worker.client.following import is_hint
+from harness_worker.entrypoints.view.event_feed import EventFeed
 from harness_worker.entrypoints.view.progress import Progress, fold
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.entrypoints.view.screen import Screen
@@ -36,8 +36,7 @@ class Watcher:
         on_waiting: Callable[[GatewayClient, JsonObject], None] | None = None,
     ) -> None:
         self._client = client
-        self._clock = clock
-        self._gateway = PatientGateway(client, clock)
+        self._gateway = client.with_patience(clock=clock)
         self._on_waiting = on_waiting
 
     def follow(self, turn_id: str, screen: Screen, on_event: Callable[[JsonObject], None] | None = None) -> JsonObject:
@@ -53,7 +52,7 @@ class Watcher:
             RequestRefused: The gateway does not know the turn, or refuses to show it.
         """
         progress, calls = Progress(), list[JsonObject]()
-        with EventFeed(self._client, self._clock, turn_id) as feed:
+        with EventFeed(self._gateway.events(turn_id)) as feed:
             while progress.end is None:
                 events = feed.ready(TICK_S)
                 for event in events:

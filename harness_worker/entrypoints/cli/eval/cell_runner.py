@@ -9,7 +9,7 @@ from typing import Final
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.client.client import GatewayClient, RequestRefused
-from harness_worker.client.patience import PatientGateway
+from harness_worker.client.polling import poll
 from harness_worker.errors import Stopped
 from harness_worker.evaluation.cells import Cell
 from harness_worker.evaluation.results import Found
@@ -54,7 +54,7 @@ class CellRunner:
     def __init__(self, client: GatewayClient, asking: Asking) -> None:
         self._stop = Event()
         self._clock = _StoppableClock(self._stop)
-        self._gateway = PatientGateway(client, self._clock, busy_s=asking.timeout_s)
+        self._gateway = client.with_patience(busy_s=asking.timeout_s, clock=self._clock)
         self._asking = asking
 
     def run(self, cell: Cell) -> Found:
@@ -87,32 +87,32 @@ class CellRunner:
     def _made_before(self, cell: Cell) -> list[str]:
         if not self._asking.goes_on:
             return []
-        newest_first = self._gateway.turns(session_id=cell.session_id, limit=200)
-        return [turn["id"] for turn in reversed(newest_first)]
+        newest_first = self._gateway.turns(session_id=cell.session_id)
+        return [turn["id"] for turn in reversed(list(newest_first))]
 
     def _made(self, cell: Cell, number: int) -> str:
-        return self._gateway.created(cell.body(number), cell.key(number))["id"]
+        return self._gateway.create_turn(**cell.body(number), idempotency_key=cell.key(number))["id"]
 
     def _ended(self, turn_id: str) -> JsonObject:
         told = False
 
         def look() -> JsonObject:
             nonlocal told
-            turn = self._gateway.turn(turn_id, SCORES)
+            turn = self._gateway.turn(turn_id, *SCORES)
             if (turn["status"] == TurnStatus.REQUIRES_ACTION or turn.get("subagent_actions")) and not told:
                 self._asking.on_waiting(turn)
                 told = True
             return turn
 
-        return self._gateway.awaited(look, has_ended, self._asking.timeout_s)
+        return poll(look, has_ended, self._asking.timeout_s, self._clock)
 
     def _judged(self, turn: JsonObject) -> JsonObject:
         """The turn with its scores, once all its judges have scored; it is known at its end which these are."""
         if not has_ended(turn) or (_all_have_spoken(turn) and not self._asking.include):
             return turn
         parts = (*self._asking.include, *SCORES)
-        return self._gateway.awaited(
-            lambda: self._gateway.turn(turn["id"], parts), _all_have_spoken, self._asking.timeout_s
+        return poll(
+            lambda: self._gateway.turn(turn["id"], *parts), _all_have_spoken, self._asking.timeout_s, self._clock
         )
 
 

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from harness_worker.bootstrap.inline import AgentHarness
 from harness_worker.client.client import GatewayClient, RequestRefused
-from harness_worker.client.patience import PatientGateway
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
-from harness_worker.wire import JsonObject, has_ended
+from harness_worker.wire import JsonObject
 from harness_worker.workloads.base import WorkloadTask, session_of
 from harness_worker.workloads.verdict import FinishedTurn
 
@@ -31,7 +30,7 @@ class HttpRunner:
     """
 
     def __init__(self, client: GatewayClient, clock: Clock) -> None:
-        self._gateway = PatientGateway(client, clock)
+        self._gateway = client.with_patience(clock=clock)
         self._sweep = secrets.token_hex(8)
 
     def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
@@ -49,12 +48,12 @@ class HttpRunner:
             "metadata": {"script": task.id, "sweep": self._sweep},
         }
         turn_id = self._created(body, f"{self._sweep}:{task.id}")["id"]
-        self._gateway.awaited(lambda: self._gateway.turn(turn_id), has_ended, STUCK_S)
-        return finished(self._gateway.turn(turn_id, ["messages"]))
+        self._gateway.wait(turn_id, STUCK_S, past_approvals=True)
+        return finished(self._gateway.turn(turn_id, "messages"))
 
     def _created(self, body: JsonObject, key: str) -> JsonObject:
         try:
-            return self._gateway.created(body, key, WAIT_S)
+            return self._gateway.create_turn(**body, idempotency_key=key, wait_s=WAIT_S)
         except RequestRefused as refused:
             if refused.code != "unknown_agent":
                 raise

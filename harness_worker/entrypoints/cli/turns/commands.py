@@ -8,8 +8,7 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.client.client import GatewayClient
-from harness_worker.client.following import follow, is_hint
-from harness_worker.client.patience import PatientGateway
+from harness_worker.client.following import is_hint
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
@@ -96,11 +95,9 @@ def list_(  # noqa: PLR0913 - one parameter an option
     as_json: PageAsJson = False,
 ) -> None:
     """Turns, newest first."""
-    named = {"status": status, "session_id": session, "agent": agent, "after": after, "limit": limit}
-    wanted = {name: value for name, value in named.items() if value is not None}
-    kept = {f"metadata.{name}": value for name, value in pairs(metadata or []).items()}
+    narrowed = {"status": status, "session_id": session, "agent": agent, "metadata": pairs(metadata or [])}
     with running_at(url, home) as client:
-        page = client.turns(**wanted, **kept)
+        page = client.turns_page(**narrowed, after=after, limit=limit)
     print_page(page, "turns", turn_table, quiet=quiet, as_json=as_json)
 
 
@@ -117,8 +114,8 @@ def show(
     with running_at(url, home) as client:
         turn_id = whole_id(client, turn)
         wanted = {"messages": messages, "scores": not as_json}
-        found = client.turn(turn_id, include=[part for part, is_wanted in wanted.items() if is_wanted])
-        events = [] if as_json else list(client.all_events(turn_id))
+        found = client.turn(turn_id, *(part for part, is_wanted in wanted.items() if is_wanted))
+        events = [] if as_json else list(client.events(turn_id, follow=False))
     if as_json:
         write_json(found)
         return
@@ -189,11 +186,11 @@ app.command("fork", help=forking.HELP, short_help="Continue from a step of a tur
 
 
 def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject:
-    clock = SystemClock()
-    for event in follow(client, clock, turn_id, after):
+    gateway = client.with_patience()
+    for event in gateway.events(turn_id, after):
         if not is_hint(event):
             write_json(event)
-    return PatientGateway(client, clock).turn(turn_id)
+    return gateway.turn(turn_id)
 
 
 def _draw(client: GatewayClient, turn_id: str, options: str) -> JsonObject:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 from harness_worker.client.client import GatewayClient
@@ -38,9 +38,10 @@ def decide(
         ConfigError: Several calls wait, but only one set of arguments was given.
         RequestRefused: The call no longer waits, or the arguments do not fit.
     """
-    given = {name: value for name, value in said.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    answer: Callable[..., JsonObject] = client.approve if decision == "approve" else client.deny
     if call_id is not None:
-        return client.add_input(turn_id, {"call_id": call_id, "decision": decision, **given})
+        return answer(turn_id, call_id, **given)
     turn = client.turn(turn_id)
     waiting = [(action["turn_id"], action["call_id"]) for action in asked_of(turn)]
     if not waiting:
@@ -48,7 +49,7 @@ def decide(
     if "arguments" in given and len(waiting) > 1:
         raise ConfigError(f"{len(waiting)} calls wait ({_listed(waiting, turn_id)}): say which one gets the arguments")
     for waits_id, each in waiting:
-        turn = client.add_input(waits_id, {"call_id": each, "decision": decision, **given})
+        turn = answer(waits_id, each, **given)
     return turn if turn["id"] == turn_id else client.turn(turn_id)
 
 

@@ -52,16 +52,15 @@ def fork(  # noqa: PLR0913 - one parameter an option
     as_json: Annotated[bool, typer.Option("--json", help="Print the new turn as the gateway gives it.")] = False,
 ) -> None:
     """Make a turn that continues from a step of another one."""
-    given = {
+    given: dict[str, Any] = {
         "agent": agent,
         "input": text,
         "system_prompt_override": system,
         "budget": _limits(budget or []),
         "metadata": pairs(metadata) if metadata else None,
     }
-    body = {name: value for name, value in given.items() if value is not None}
     with running_at(url, home) as client:
-        made = client.fork_turn(whole_id(client, turn), {"from_step": from_step, **body})
+        made = client.fork_turn(whole_id(client, turn), from_step, **given)
     if as_json:
         write_json(made)
     else:

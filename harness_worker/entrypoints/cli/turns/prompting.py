@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import typer
 from rich.console import Console
 
 from harness_worker.client.client import GatewayClient, RequestRefused
-from harness_worker.client.patience import Patience
 from harness_worker.entrypoints.cli.turns.decisions import decide
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.questions import asked_of, questions
@@ -35,10 +33,10 @@ def prompting(console: Console, clock: Clock, *, ask: bool, options: str) -> OnW
     While the gateway is away, an answer is sent again, paced by ``clock``; the first that arrives counts.
     """
     is_asked = ask and console.is_terminal and sys.stdin.isatty()
-    return _asker(console, Patience(clock)) if is_asked else _teller(console, options)
+    return _asker(console, clock) if is_asked else _teller(console, options)
 
 
-def _asker(console: Console, patiently: Patience) -> OnWaiting:
+def _asker(console: Console, clock: Clock) -> OnWaiting:
     def ask(client: GatewayClient, turn: JsonObject) -> None:
         for action, question in zip(asked_of(turn), questions(turn), strict=True):
             console.print(f"  {question}", markup=False, soft_wrap=True)
@@ -46,9 +44,9 @@ def _asker(console: Console, patiently: Patience) -> OnWaiting:
                 agreed = typer.confirm("  Run it?", err=True)
             except typer.Abort:  # raised on Ctrl-C and Ctrl-D
                 raise KeyboardInterrupt from None
-            answer = partial(decide, client, action["turn_id"], action["call_id"], "approve" if agreed else "deny")
+            gateway, decision = client.with_patience(clock=clock), "approve" if agreed else "deny"
             try:
-                patiently(answer)
+                decide(gateway, action["turn_id"], action["call_id"], decision)
             except RequestRefused as refused:
                 if refused.code not in _TOO_LATE:
                     raise

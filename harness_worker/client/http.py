@@ -1,0 +1,103 @@
+"""Single requests to a gateway: what it answers, or an error that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from harness_worker.client.answers import StackUnreachable, body_of, how_to_start, no_address, refusal_of
+from harness_worker.errors import ConfigError
+from harness_worker.urls import host_of, is_loopback
+from harness_worker.wire import JsonObject
+
+
+class Http:
+    """Sends each request once; safe to share between threads.
+
+    Every method raises ``StackUnreachable`` if nothing answers and ``RequestRefused`` if the answer is a problem.
+
+    Args:
+        base_url: Such as ``http://127.0.0.1:8700``.
+        key: The API key, if the gateway requires one.
+        timeout_s: How long the gateway may be silent, in seconds.
+        transport: Another httpx2 transport, for tests.
+
+    Raises:
+        ConfigError: ``base_url`` is not an HTTP URL.
+    """
+
+    def __init__(
+        self, base_url: str, key: str | None, timeout_s: float, transport: httpx2.BaseTransport | None
+    ) -> None:
+        self.base_url = _checked(base_url)
+        self.timeout_s = timeout_s
+        is_here = is_loopback(host_of(self.base_url))
+        is_plain = httpx2.URL(self.base_url).scheme == "http"
+        self._http = httpx2.Client(
+            base_url=self.base_url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            auth=(lambda request: request) if key else None,  # else a user in the URL would replace the key
+            timeout=timeout_s,
+            transport=transport,
+            trust_env=not is_here,  # HTTP_PROXY is not for this machine
+            verify=not (is_here and is_plain),  # without TLS and proxies, authorities would be loaded for nothing
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def send(self, method: str, path: str, **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's options
+        """The JSON object that a request is answered with."""
+        with self._reaching():
+            response = self._http.request(method, path, **options)
+        if response.is_success:
+            return body_of(response)
+        raise refusal_of(response)
+
+    @contextmanager
+    def streamed(self, path: str, **options: Any) -> Generator[httpx2.Response]:  # noqa: ANN401 - httpx2's options
+        """A successful answer that is read within the context, as it comes."""
+        with self._reaching(), self._http.stream("GET", path, **options) as response:
+            if not response.is_success:
+                response.read()
+                raise refusal_of(response)
+            yield response
+
+    @contextmanager
+    def _reaching(self) -> Generator[None]:
+        try:
+            yield
+        except (httpx2.RequestError, httpx2.InvalidURL) as broken:
+            raise self.unreachable(str(broken) or type(broken).__name__) from None
+
+    def unreachable(self, reason: str) -> StackUnreachable:
+        """The error that nothing answers, or that an answer broke off, for this reason."""
+        return StackUnreachable(how_to_start(self.base_url, reason), reason)
+
+
+def turn_path(turn_id: str, part: str = "") -> str:
+    """The path of a turn, or of a part of it such as ``"/events"``."""
+    return f"/v1/turns/{quote(turn_id, safe='')}{part}"
+
+
+def batch_path(batch_id: str, part: str = "") -> str:
+    """The path of a batch, or of a part of it such as ``"/results"``."""
+    return f"/v1/batches/{quote(batch_id, safe='')}{part}"
+
+
+def _checked(base_url: str) -> str:
+    try:
+        url = httpx2.URL(base_url)
+        is_one = (
+            url.scheme in {"http", "https"} and url.host.encode("idna") != b"" and (url.port or 1) in range(1 << 16)
+        )
+    except (httpx2.InvalidURL, ValueError):
+        is_one = False
+    if not is_one:
+        raise ConfigError(no_address(base_url))
+    return base_url.rstrip("/")

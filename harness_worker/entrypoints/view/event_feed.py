@@ -1,0 +1,64 @@
+"""A turn's events on a thread of their own, while the caller draws."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from harness_worker.wire import JsonObject
+
+
+class EventFeed:
+    """Takes events as they come. A context manager.
+
+    Args:
+        events: The events.
+    """
+
+    def __init__(self, events: Iterable[JsonObject]) -> None:
+        self._source = events
+        self._left = threading.Event()
+        self._queue: queue.SimpleQueue[JsonObject | Exception] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._read, name="events", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._left.set()
+
+    def ready(self, timeout_s: float) -> list[JsonObject]:
+        """The events that have come since the last call; waits for the first of them.
+
+        Raises:
+            HarnessError: Following failed; see :meth:`GatewayClient.events`.
+        """
+        events: list[JsonObject] = []
+        try:
+            events.append(self._taken(timeout_s))
+            while not self._queue.empty():
+                events.append(self._taken(0.0))
+        except queue.Empty:
+            pass
+        return events
+
+    def _taken(self, timeout_s: float) -> JsonObject:
+        found = self._queue.get(timeout=timeout_s)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _read(self) -> None:
+        try:
+            for event in self._source:
+                self._queue.put(event)
+                if self._left.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 - never raises: whoever takes events gets it
+            self._queue.put(error)
