@@ -1,4 +1,4 @@
-"""A distributed harness for tool-calling agents: what an application imports to declare its agents and tools.
+"""A distributed harness for tool-calling agents: what applications import to declare agents, and to ask them.
 
 Each is loaded when it is first named: declaring tools needs no database library, and a command is there for Ctrl-C
 before anything large is.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from harness_worker.bootstrap.inline import AgentHarness
     from harness_worker.bootstrap.registry import Registry
+    from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
     from harness_worker.config import Settings
     from harness_worker.core.registration.effects import Effect
     from harness_worker.core.registration.hooks import (
@@ -36,14 +37,17 @@ _LAZY = {
     "ConfigError": "harness_worker.errors",
     "Deny": "harness_worker.core.registration.hooks",
     "Effect": "harness_worker.core.registration.effects",
+    "GatewayClient": "harness_worker.client.client",
     "Hooks": "harness_worker.core.registration.hooks",
     "PostToolUse": "harness_worker.core.registration.hooks",
     "PreToolUse": "harness_worker.core.registration.hooks",
     "Registry": "harness_worker.bootstrap.registry",
+    "RequestRefused": "harness_worker.client.client",
     "Rewrite": "harness_worker.core.registration.hooks",
     "RunContext": "harness_worker.core.run_context",
     "Score": "harness_worker.core.registration.judges",
     "Settings": "harness_worker.config",
+    "StackUnreachable": "harness_worker.client.client",
     "StreamChunk": "harness_worker.core.registration.hooks",
     "ToolError": "harness_worker.errors",
     "ToolOutcomeUnknown": "harness_worker.errors",
@@ -60,14 +64,17 @@ __all__ = [
     "ConfigError",
     "Deny",
     "Effect",
+    "GatewayClient",
     "Hooks",
     "PostToolUse",
     "PreToolUse",
     "Registry",
+    "RequestRefused",
     "Rewrite",
     "RunContext",
     "Score",
     "Settings",
+    "StackUnreachable",
     "StreamChunk",
     "ToolError",
     "ToolOutcomeUnknown",

@@ -37,9 +37,8 @@ class GatewayClient:
     """A client of one gateway; safe to share between threads. Use as a context manager, or ``close`` it.
 
     Turns, batches and events are dicts, as the HTTP API gives them (docs/reference/turns.md, batches.md, events.md).
-    Every request is tried again while the gateway restarts or says that it is busy (429, 503), in the time that its
-    ``Retry-After`` names. Nothing happens twice by that: posts carry an idempotency key, and the rest changes nothing
-    when it is repeated.
+    Every request is tried again while the gateway restarts or says that it is busy (429, 503), after the time that its
+    ``Retry-After`` names. Nothing happens twice by that: posts carry an idempotency key, and the rest may be repeated.
 
     Every method raises
 

@@ -27,6 +27,7 @@ BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README: Final = (ROOT / "README.md").read_text()
 OPENAI_PAGE: Final = (ROOT / "docs" / "how-to" / "use-the-openai-client.md").read_text()
 CELERY_PAGE: Final = (ROOT / "docs" / "how-to" / "enqueue-from-celery.md").read_text()
+CLIENT_PAGE: Final = (ROOT / "docs" / "how-to" / "call-from-python.md").read_text()
 BATCHES_PAGE: Final = (ROOT / "docs" / "how-to" / "run-batches.md").read_text()
 WEBHOOKS_PAGE: Final = (ROOT / "docs" / "how-to" / "webhooks.md").read_text()
 UP: Final = ".venv/bin/harness up --app notes:registry\n"
@@ -154,6 +155,13 @@ def test_openai_page_prints_what_it_says(beside: Terminal) -> None:
     """The example of the page about OpenAI's client works with the README's agent."""
     blocks = dict(BLOCK.findall(OPENAI_PAGE))
     assert beside.run(f"{sys.executable} - <<'END'\n{blocks['python']}END") == blocks["text"]
+
+
+def test_client_page_prints_what_it_says(beside: Terminal) -> None:
+    """All examples of the page about the client, in one process, with the README's agent."""
+    code = "".join(body for kind, body in BLOCK.findall(CLIENT_PAGE) if kind == "python")
+    printed = "".join(body for kind, body in BLOCK.findall(CLIENT_PAGE) if kind == "text")
+    assert beside.run(f"{sys.executable} - <<'END'\n{code}END") == printed
 
 
 def test_celery_page_prints_what_it_says(beside: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -22,7 +22,7 @@ SETTLE_MS: Final = 8_000
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 
 
-def _body(asked: Conversation) -> dict[str, object]:
+def _body(asked: Conversation) -> dict[str, Any]:
     return {"agent": "support", "input": asked.question, "metadata": {"script": asked.script}}
 
 

@@ -152,9 +152,9 @@ def test_client_without_patience_asks_once(answer: httpx2.Response | Exception) 
     """Whoever must answer soon is told at once, also about events and results."""
     clock = Waits()
     client = gateway(answer).with_patience(0, clock=clock)
-    for ask in (client.turn, lambda name: list(client.events(name)), lambda name: list(client.batch_results(name))):
+    for ask in (client.turn, client.events, client.batch_results):
         with pytest.raises((StackUnreachable, RequestRefused)):
-            ask("1")
+            list(ask("1"))
     assert clock.waits == []
 
 

@@ -23,6 +23,13 @@ def test_command_of_a_client_loads_nothing_of_a_worker(command: str) -> None:
     assert [name for name in HEAVY if name in loaded] == []
 
 
+def test_client_of_other_services_loads_nothing_of_a_worker() -> None:
+    """Nor of FastAPI or Typer: it needs HTTP and settings."""
+    asked = "import sys; from harness_worker import GatewayClient; GatewayClient(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in (*HEAVY, "fastapi", "typer", "harness_worker.core") if name in loaded] == []
+
+
 @pytest.mark.parametrize(
     ("url", "verifies"), [("http://127.0.0.1:1", False), ("HTTPS://127.0.0.1:1", True), ("http://far", True)]
 )

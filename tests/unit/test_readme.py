@@ -27,7 +27,7 @@ from api_gateway.requests.queries import TurnsQuery
 from api_gateway.requests.turns import TurnRequest
 from api_gateway.turns.answers import Call, Turn
 from api_gateway.webhooks.signing import Signer
-from harness_worker import Registry, RunContext
+from harness_worker import GatewayClient, Registry, RunContext
 from harness_worker.adapters.scripted.lines import ScriptLine, parse_script
 from harness_worker.config import Settings, variable_of
 from harness_worker.core.registration.tool_options import ToolKeywords, ToolOptions
@@ -316,6 +316,13 @@ def test_what_typed_code_needs_is_imported_from_the_package() -> None:
         assert offered[event.__name__] is event
     with pytest.raises(offered["ConfigError"]):
         offered["Registry"]().judge("nobody")
+
+
+def test_page_about_the_client_names_every_method() -> None:
+    """What it can do is found there."""
+    page = (ROOT / "docs" / "how-to" / "call-from-python.md").read_text()
+    methods = {name for name, _ in inspect.getmembers(GatewayClient, inspect.isfunction) if not name.startswith("_")}
+    assert [name for name in sorted(methods) if not re.search(rf"\b{name}\b", page)] == []
 
 
 @pytest.mark.parametrize("method", ["tool", "add_tool", "mcp", "agent", "agent_tool", "judge"])

@@ -1,0 +1,131 @@
+"""``GatewayClient`` at gateways that want a key, have too much to do, are none, or are not there."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import TypeAlias
+
+import pytest
+
+from api_gateway.config import Settings
+from api_gateway.limits import rates
+from harness_worker import GatewayClient, RequestRefused, StackUnreachable
+from harness_worker.adapters.clock import SystemClock
+from harness_worker.adapters.embedded.ports import free_port
+from harness_worker.errors import HarnessError
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, keys_on, new_key, own_db, serving
+from tests.integration.test_gateway_limits import redis_at
+
+UNKNOWN = "hk_" + "w" * 43
+Rated: TypeAlias = Callable[[str], AbstractContextManager[Gateway]]
+
+
+def told(ask: Callable[[], object]) -> str:
+    """What a user reads who catches nothing."""
+    try:
+        ask()
+    except HarnessError as error:
+        return "".join(traceback.format_exception(error))
+    raise AssertionError("nothing was refused")
+
+
+@contextmanager
+def another_server() -> Generator[str]:
+    """Serves something else over HTTP."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class NotingClock(SystemClock):
+    """Remembers how long it waited, in seconds."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        """Wait."""
+        self.waits.append(seconds)
+        super().wait(seconds)
+
+
+@pytest.fixture
+def rated(sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Rated:
+    """Gateways that take so many posts of a tenant, of which their Redis has counted none yet."""
+    monkeypatch.setattr(rates, "SILENCE_S", 20.0)  # however slow the machine is, its posts are counted
+    url = own_db(valkey_url)
+    with closing(redis_at(url)) as broker:
+        for key in broker.scan_iter(f"{rates.PREFIX}:*"):
+            broker.delete(key)
+    return lambda rate: gateway_on(sqlite_url, url, url, tenant_rate=rate)
+
+
+def test_key_is_sent_or_asked_for(sqlite_url: str) -> None:
+    """It belongs to one tenant, and to nobody else's turns; without one, or with a wrong one, it is said what to do."""
+    with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url, keys_on(sqlite_url) as keys:
+        key, _ = new_key(keys, "acme")
+        with GatewayClient(url, key) as client:
+            assert list(client.turns()) == []
+        for wrong, said in (("", "asks for an API key"), (UNKNOWN, "refuses the API key")):
+            with GatewayClient(url, wrong) as client, pytest.raises(RequestRefused, match=said) as refused:
+                client.create_turn(AGENT, "Hello")
+            assert refused.value.code == "unauthorized"
+            assert "Set HARNESS_API_KEY or api_key to one that `harness keys create` made" in str(refused.value)
+            assert UNKNOWN not in str(refused.value)
+
+
+def test_post_that_is_too_early_is_made_at_the_named_time(rated: Rated) -> None:
+    """A tenant may post one turn in two seconds: the client keeps to that."""
+    clock = NotingClock()
+    with rated("1/2 seconds") as gateway, GatewayClient(gateway.url) as client:
+        patient = client.with_patience(clock=clock)
+        ids = {patient.create_turn(AGENT, f"Number {number}")["id"] for number in range(3)}
+        assert {turn["id"] for turn in client.turns()} == ids
+    assert clock.waits
+    assert max(clock.waits) <= 2
+
+
+def test_post_that_is_too_early_is_refused_when_patience_ends(rated: Rated) -> None:
+    """However long the gateway asks to wait."""
+    with rated("1/day") as gateway, GatewayClient(gateway.url, patience_s=0.5) as client:
+        client.create_turn(AGENT, "Hello")
+        with pytest.raises(RequestRefused) as refused:
+            client.create_turn(AGENT, "Hello")
+    assert (refused.value.status, refused.value.code) == (429, "rate_limited")
+    assert refused.value.retry_after_s is not None
+    assert refused.value.retry_after_s > 3_600
+
+
+def test_wrong_addresses_are_told_without_the_library_below() -> None:
+    """What answers is no gateway, or nothing answers: the user reads where, and what to do."""
+    with another_server() as url, GatewayClient(url) as client:
+        said = told(lambda: client.create_turn(AGENT, "Hello"))
+    assert f"{url}/v1/turns answered 404 with something unexpected: is it the gateway?" in said
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with GatewayClient(nowhere, patience_s=0.5) as client:
+        absent = told(lambda: client.create_turn(AGENT, "Hello"))
+        with pytest.raises(StackUnreachable):
+            list(client.events("1"))
+    assert f"nothing answers at {nowhere}" in absent
+    assert "base_url, --url or HARNESS_GATEWAY_URL" in absent
+    for words in (said, absent):
+        assert "httpcore2" not in words
+        assert "During handling" not in words
