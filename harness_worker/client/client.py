@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from types import TracebackType
@@ -164,7 +164,7 @@ class GatewayClient:
         is_over = has_ended if past_approvals else _rests
         return poll(lambda: self.turn(turn_id), is_over, timeout_s, self._patiently.clock)
 
-    def events(self, turn_id: str, after: int = 0, *, follow: bool = True) -> Iterator[JsonObject]:
+    def events(self, turn_id: str, after: int = 0, *, follow: bool = True) -> Generator[JsonObject]:
         """A turn's events as they come, each once and in order, until its last, over connections that break.
 
         Hints, such as ``model.delta``, are events without ``seq``: they come live or not at all.
@@ -253,7 +253,7 @@ class GatewayClient:
         """The batch once all its turns have ended, or as it is when ``timeout_s`` seconds have passed."""
         return poll(lambda: self.batch(batch_id), batch_has_ended, timeout_s, self._patiently.clock)
 
-    def batch_results(self, batch_id: str, after: str = "") -> Iterator[JsonObject]:
+    def batch_results(self, batch_id: str, after: str = "") -> Generator[JsonObject]:
         """The ended turns of a batch, in order, as ``{custom_id, turn}``; only those after the turn ``after``."""
         return batch_results(self._http, self._patiently, batch_id, after)
 

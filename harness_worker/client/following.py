@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 import httpx2
@@ -28,7 +28,7 @@ def is_hint(event: JsonObject) -> bool:
     return "seq" not in event
 
 
-def recorded_events(http: Http, patiently: Patience, turn_id: str, after: int) -> Iterator[JsonObject]:
+def recorded_events(http: Http, patiently: Patience, turn_id: str, after: int) -> Generator[JsonObject]:
     """Every event above ``after`` that exists now, over as many pages as it takes."""
     cursor: int | None = after
     while cursor is not None:
@@ -38,7 +38,7 @@ def recorded_events(http: Http, patiently: Patience, turn_id: str, after: int) -
         cursor = page["next"]
 
 
-def live_events(http: Http, patiently: Patience, turn_id: str, after: int) -> Iterator[JsonObject]:
+def live_events(http: Http, patiently: Patience, turn_id: str, after: int) -> Generator[JsonObject]:
     """Every durable event of a turn above ``after``, until its last, and live hints, which are never repeated.
 
     A gateway that does not stream is polled.
@@ -67,7 +67,7 @@ def live_events(http: Http, patiently: Patience, turn_id: str, after: int) -> It
             patiently.clock.wait(pause_s)
 
 
-def batch_results(http: Http, patiently: Patience, batch_id: str, after: str) -> Iterator[JsonObject]:
+def batch_results(http: Http, patiently: Patience, batch_id: str, after: str) -> Generator[JsonObject]:
     """The ended turns of a batch, in order, as ``{custom_id, turn}``; only those after the turn ``after``.
 
     Raises:

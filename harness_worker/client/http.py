@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx2
@@ -13,6 +13,9 @@ from harness_worker.client.answers import StackUnreachable, body_of, how_to_star
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback
 from harness_worker.wire import JsonObject
+
+IDLE: Final = 20
+"""How many connections are kept for later requests."""
 
 
 class Http:
@@ -42,6 +45,7 @@ class Http:
             headers={"Authorization": f"Bearer {key}"} if key else {},
             auth=(lambda request: request) if key else None,  # else a user in the URL would replace the key
             timeout=timeout_s,
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE),  # each thread has one
             transport=transport,
             trust_env=not is_here,  # HTTP_PROXY is not for this machine
             verify=not (is_here and is_plain),  # without TLS and proxies, authorities would be loaded for nothing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import TypeAlias
@@ -112,6 +112,22 @@ def test_post_that_is_too_early_is_refused_when_patience_ends(rated: Rated) -> N
     assert (refused.value.status, refused.value.code) == (429, "rate_limited")
     assert refused.value.retry_after_s is not None
     assert refused.value.retry_after_s > 3_600
+
+
+def test_any_number_of_threads_may_share_a_client(sqlite_url: str, valkey_url: str) -> None:
+    """Each that follows a turn keeps a connection; others are served beside them."""
+    broker = own_db(valkey_url)
+    with (
+        gateway_on(sqlite_url, broker, broker) as gateway,
+        GatewayClient(gateway.url, patience_s=0, timeout_s=10) as client,
+        ExitStack() as streams,
+    ):
+        turn = client.create_turn(AGENT, "Hello")
+        for _ in range(120):
+            events = client.events(turn["id"])
+            streams.callback(events.close)
+            assert next(events)["type"] == "turn.queued"
+        assert client.turn(turn["id"])["status"] == "queued"
 
 
 def test_wrong_addresses_are_told_without_the_library_below() -> None:
