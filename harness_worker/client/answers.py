@@ -50,12 +50,15 @@ class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
         *,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(f"{detail} ({status} {code})")
+        super().__init__(status, code, detail)  # what another process makes it of again
         self.status = status
         self.code = code
         self.detail = detail
         self.problem = dict(problem or {})
         self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.detail} ({self.status} {self.code})"
 
 
 def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from typing import Any
 
 import httpx2
@@ -171,6 +172,15 @@ def test_client_ready_is_false_while_the_gateway_says_no() -> None:
     """A 503 of /readyz is an answer, not an error."""
     problem = {"status": 503, "code": "not_ready", "title": "Not ready", "detail": "no broker"}
     assert _client(httpx2.Response(503, json=problem)).ready() is False
+
+
+def test_client_errors_can_be_handed_to_another_process() -> None:
+    """A pool of processes makes them anew from what they were made of."""
+    refused = RequestRefused(429, "queue_full", "too many", {"code": "queue_full"}, retry_after_s=7.0)
+    for error in (refused, StackUnreachable("nothing answers", "refused")):
+        again = copy(error)
+        assert (str(again), vars(again)) == (str(error), vars(error))
+    assert str(refused) == "too many (429 queue_full)"
 
 
 def test_client_is_set_up_as_the_command_line_is(monkeypatch: pytest.MonkeyPatch) -> None:
