@@ -251,6 +251,24 @@ os._exit(0)
 """
 )
 
+EXITS = (
+    """
+import sys
+
+def exit_and_live():
+    try:
+        sys.exit("bye")
+    except SystemExit as error:
+        return f"lives on: {error}"
+"""
+    + ONE_PROCESS
+    + """
+(job,) = work(pool.apply_async(exit_and_live))
+print(job.get(), flush=True)
+os._exit(0)
+"""
+)
+
 ENDED = """
 import os, resource, signal, sys, time
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline
@@ -368,6 +386,12 @@ def test_process_that_shall_leave_is_replaced_after_its_job() -> None:
     assert _said(LEAVES) == ["[True, True, False, False] 3 1"]
 
 
+def test_exit_that_a_job_survived_is_not_taken_for_its_processs() -> None:
+    """The process ends when its worker is gone, and prints nothing; billiard would pass on "bye" as its exit code."""
+    ran = _run(EXITS)
+    assert (ran.stdout, ran.stderr) == ("lives on: bye\n", "")
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
 def test_signal_to_end_ends_the_process_in_the_middle_of_a_body(ending: signal.Signals) -> None:
     """As a crash would: if the body failed instead, a write that was made in part would look as if it were not."""
@@ -387,9 +411,12 @@ def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> N
 
 
 def _said(script: str) -> list[str]:
+    return _run(script).stdout.splitlines()
+
+
+def _run(script: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, start_new_session=True)
-    return ran.stdout.splitlines()
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, start_new_session=True)
 
 
 def test_stop_command_gives_up_when_the_broker_is_gone() -> None:

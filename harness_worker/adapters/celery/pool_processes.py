@@ -24,6 +24,7 @@ from celery.concurrency.prefork import TaskPool
 log = logging.getLogger(__name__)
 
 _leaving: Final = Event()
+_exit: Final = sys.exit
 
 
 def begin(*steps: Callable[[], object]) -> None:
@@ -76,10 +77,11 @@ class _LeavingWorker(Worker):
     def _make_child_methods(self, *args: Any) -> None:  # noqa: ANN401 - billiard's own signature
         super()._make_child_methods(*args)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         wait: Callable[[], Any] = self.wait_for_job  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        leave, sys.exit = sys.exit, _exit  # Billiard's notes the code as the process's, but tools survive it
 
         def wait_or_leave() -> Any:  # noqa: ANN401 - a message of the pool
             if _leaving.is_set():
-                sys.exit(EX_RECYCLE)
+                leave(EX_RECYCLE)
             if not (message := wait()):
                 return message
             kind, (job, part, run, args, kwargs) = message
