@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from harness_worker.core.approvals import Answer, answer, waiting
 from harness_worker.core.records import Call
+from harness_worker.core.registration.author_code import shown
 from harness_worker.core.registration.content import to_json
 from harness_worker.core.text import clean_text
 from harness_worker.ports import TurnStore
@@ -43,7 +44,7 @@ def _answer_of(approve: Approver, call: Call) -> Answer:
         if isinstance(verdict, Mapping):
             return Answer(decision="approve", arguments=cast("dict[str, Any]", to_json(dict(verdict))))
     except Exception as error:  # noqa: BLE001 - never raises: the function is the caller's, and the turn must go on
-        log.warning("approve failed, call %s of %s is denied: %r", call.call_id, call.tool, error)
+        log.warning("approve failed, call %s of %s is denied: %s", call.call_id, call.tool, shown(error))
         verdict = f"approving failed: {type(error).__name__}"
     if isinstance(verdict, str):
         return Answer(decision="deny", reason=clean_text(verdict))

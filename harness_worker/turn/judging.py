@@ -18,7 +18,7 @@ from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.registration import author_code
-from harness_worker.core.registration.author_code import Raised
+from harness_worker.core.registration.author_code import Raised, shown
 from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, Score, score_of
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
@@ -107,7 +107,7 @@ class Judging:
         found: Remembered | None = None
         match author_code.attempt(duty.work):
             case Raised(error=error):
-                log.warning("judge %s failed on turn %s (attempt %d): %r", name, turn_id, attempt, error)
+                log.warning("judge %s failed on turn %s (attempt %d): %s", name, turn_id, attempt, shown(error))
                 change = partial(miss, attempt=attempt, why=_reason_of(error), wished_s=wished_s(error))
             case (score, found):
                 change = partial(give, attempt=attempt, score=score)

@@ -15,6 +15,7 @@ from harness_worker import AgentHarness, Effect, Registry, Settings, TurnResult
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.results import RequiredAction
 from tests.relay import Relay
+from tests.unit.unshowable import raise_unshowable
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "approve-calls.md"
 
@@ -95,6 +96,7 @@ def _broken(_action: RequiredAction) -> bool:
         (_promise, ["denied: approval: not approved"] * 2),
         (_unstorable, ["denied: approval: \ufffd \ufffd"] * 2),
         (_broken, ["denied: approval: approving failed: ValueError"] * 2),
+        (raise_unshowable, ["denied: approval: approving failed: Unshowable"] * 2),
         (_no_json, ["denied: approval: approving failed: UnserialisableResult"] * 2),
         (nobody, ["denied: approval: nobody is there to approve"] * 2),
     ],

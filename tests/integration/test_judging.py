@@ -29,6 +29,7 @@ from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, new_call, world_of
 from tests.unit.builders import ended, failed, ok
 from tests.unit.engine_kit import Sent, SetClock, Told, ToldModel, answers
+from tests.unit.unshowable import raise_unshowable
 
 
 @pytest.fixture
@@ -133,6 +134,16 @@ def test_message_that_comes_twice_is_judged_once(world: World) -> None:
     first, again = bench.judge(), bench.judge()
     assert first == again
     assert told == [bench.turn_id]
+
+
+def test_judge_that_fails_with_what_cannot_be_shown_is_told_by_its_type(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the line in the log nor the reason of the missing score needs the words of the error."""
+    bench = bench_with(world, raise_unshowable)
+    assert bench.judge().attempt == 1
+    assert "judge brief failed on turn" in caplog.text
+    assert "<Unshowable>" in caplog.text
 
 
 def test_judge_that_resumes_after_another_was_let_in_is_not_heard(

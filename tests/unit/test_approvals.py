@@ -35,6 +35,7 @@ from tests.unit.builders import (
     pending,
     snapshot,
 )
+from tests.unit.unshowable import raise_unshowable, return_unshowable
 
 UNASKED = Approval()
 EXPIRY = NOW + TIMING.approval_s
@@ -291,7 +292,7 @@ def _cancels(_given: object) -> bool:
     raise CancelledError
 
 
-@pytest.mark.parametrize("rule", [len, str, _raises, _exits, _cancels])
+@pytest.mark.parametrize("rule", [len, str, _raises, _exits, _cancels, raise_unshowable, return_unshowable])
 def test_declared_approval_asks_when_in_doubt(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """If a rule raises, or returns neither true nor false, a person is asked, which is logged."""
     assert DeclaredApproval(tool_name="refund", rule=rule)({"n": 11})

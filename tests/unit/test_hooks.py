@@ -38,6 +38,7 @@ from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks, keys_by_n
+from tests.unit.unshowable import Unshowable
 
 POINTS = ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chunk", "on_usage", "on_turn_end")
 
@@ -78,14 +79,6 @@ class Recorder(Hooks):
     def seen(self) -> list[str]:
         """What it was called with, in short."""
         return [f"{type(e).__name__} {getattr(e, 'call_id', '')}".strip() for e in self.told]
-
-
-class Unshowable(Exception):  # noqa: N818 - a value, too
-    """An object whose ``__repr__`` raises, as that of a database's object may once its session is closed."""
-
-    def __repr__(self) -> str:
-        """Raise."""
-        raise ValueError("nothing to show")
 
 
 class Raising(Hooks):

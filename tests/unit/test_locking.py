@@ -39,6 +39,7 @@ from tests.unit.builders import (
     snapshot,
 )
 from tests.unit.engine_kit import Engine, Interrupted, SetClock, answers, raising
+from tests.unit.unshowable import raise_unshowable, return_unshowable
 
 LOCK = LockName(tenant="tenant", name="one")
 OTHER = RunningCall(turn_id="other", call_id="0.0", attempt=1, runner="host/9")
@@ -406,7 +407,7 @@ def _cancels(_: object) -> str:
     raise CancelledError
 
 
-@pytest.mark.parametrize("rule", [_raises, _exits, _cancels, len])
+@pytest.mark.parametrize("rule", [_raises, _exits, _cancels, raise_unshowable, return_unshowable, len])
 def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """If a rule raises or returns no text, the tool's calls run one at a time, which is logged."""
     lock = DeclaredLock(tool_name="ship", rule=rule)

@@ -22,6 +22,7 @@ from harness_worker.core.registration.tool_options import TIMEOUT_CEILING_S
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.text import clean_text
 from harness_worker.errors import ArgumentsInvalid, ConfigError
+from tests.unit.unshowable import raise_unshowable, return_unshowable
 
 CTX = RunContext.for_tests()
 SCHEMA: dict[str, Any] = {
@@ -234,7 +235,14 @@ def test_resource_keys_may_be_none_at_all(registry: Registry) -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [_raises, _exits, _cancels, *(_always(answer) for answer in ("order:1", None, [1], {"a": 1}))],
+    [
+        _raises,
+        _exits,
+        _cancels,
+        raise_unshowable,
+        return_unshowable,
+        *(_always(answer) for answer in ("order:1", None, [1], {"a": 1})),
+    ],
 )
 def test_resource_keys_that_fail_make_the_call_sequential(
     registry: Registry, caplog: pytest.LogCaptureFixture, rule: Callable[..., Any]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.author_code import Raised, attempt, shown
 from harness_worker.core.registration.tools import Arguments
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,8 @@ class DeclaredApproval:
             case bool(verdict):
                 return verdict
             case Raised(error=error):
-                log.warning("tool %s: approval failed, a person is asked: %r", self.tool_name, error)
+                log.warning("tool %s: approval failed, a person is asked: %s", self.tool_name, shown(error))
             case verdict:
-                log.warning("tool %s: approval returned %r, not a bool; a person is asked", self.tool_name, verdict)
+                told = shown(verdict)
+                log.warning("tool %s: approval returned %s, not a bool; a person is asked", self.tool_name, told)
         return None

@@ -9,7 +9,7 @@ from enum import Enum
 from string import Formatter
 from typing import Any, Final, Literal
 
-from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.author_code import Raised, attempt, shown
 from harness_worker.core.registration.tools import Arguments
 from harness_worker.errors import ConfigError
 
@@ -50,10 +50,11 @@ class DeclaredLock:
             case None | str() as name if name != "":
                 return name
             case Raised(error=error):
-                log.warning("tool %s: lock failed, the call excludes others like it: %r", self.tool_name, error)
+                told = shown(error)
+                log.warning("tool %s: lock failed, the call excludes others like it: %s", self.tool_name, told)
             case name:
                 log.warning(
-                    "tool %s: lock returned %r, no text; the call excludes others like it", self.tool_name, name
+                    "tool %s: lock returned %s, no text; the call excludes others like it", self.tool_name, shown(name)
                 )
         return _UNTOLD
 

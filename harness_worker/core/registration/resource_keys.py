@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 from harness_worker.core.by_name import Entries
 from harness_worker.core.canonical import canonical
 from harness_worker.core.registration.approval_policy import DeclaredApproval
-from harness_worker.core.registration.author_code import Raised, attempt
+from harness_worker.core.registration.author_code import Raised, attempt, shown
 from harness_worker.core.registration.lock_policy import DeclaredLock
 from harness_worker.core.registration.tools import Arguments
 
@@ -64,7 +64,8 @@ class DeclaredKeys:
         """The keys; ``None``, and a line in the log, if the rule raises or returns anything but strings."""
         keys = attempt(lambda: _checked(self.rule(values)))
         if isinstance(keys, Raised):
-            log.warning("tool %s: resource_keys failed, the call runs alone: %r", self.tool_name, keys.error)
+            told = shown(keys.error)
+            log.warning("tool %s: resource_keys failed, the call runs alone: %s", self.tool_name, told)
             return None
         return keys
 
