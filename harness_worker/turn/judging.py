@@ -18,7 +18,7 @@ from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.core.records import Call, Message, Turn
 from harness_worker.core.registration import author_code
-from harness_worker.core.registration.author_code import Raised, shown
+from harness_worker.core.registration.author_code import Raised, shown, words_of
 from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, Score, score_of
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
@@ -234,4 +234,5 @@ def _request(turn: Turn, model: str, system: str, case: str, timeout_s: float) -
 
 def _reason_of(error: BaseException) -> str:
     """Why there is no score, in words for everybody who may read the turn."""
-    return str(error) if isinstance(error, HarnessError) else describe(error)
+    said = words_of(error) if isinstance(error, HarnessError) else ""
+    return said or describe(error)

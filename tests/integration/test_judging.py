@@ -20,7 +20,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import end_turn
 from harness_worker.core.memory.memories import Remembered
 from harness_worker.core.scoring.scores import ScoreRow, begin_judging
-from harness_worker.errors import ModelError, TransientError
+from harness_worker.errors import ModelError, ToolError, TransientError
 from harness_worker.ports import ModelReply
 from harness_worker.testing.waiting import wait_until
 from harness_worker.threads.timeouts import MOST_OVERDUE, OverdueCalls, within
@@ -231,6 +231,18 @@ def is_unsayable(_turn: TurnResult) -> float:
     raise UnsayableError
 
 
+class MuteError(ToolError):
+    """An error of the harness's whose text cannot be read."""
+
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+
+def is_mute(_turn: TurnResult) -> float:
+    """A judge that raises such an error."""
+    raise MuteError("")
+
+
 def tells_a_path(_turn: TurnResult) -> float:
     """A judge that raises an exception whose text names a file."""
     raise OSError(2, "No such file", "/home/ann/secret.txt")
@@ -248,6 +260,7 @@ def praises(_turn: TurnResult) -> str:
         (leaves, "SystemExit: 3"),
         (is_cancelled, "CancelledError: gone"),
         (is_unsayable, "UnsayableError: (no message)"),
+        (is_mute, "MuteError: (no message)"),
         (tells_a_path, "FileNotFoundError: [Errno 2] No such file: '<path>'"),
         (praises, "ValueError: a score is a number from 0 to 1, or a Score of it, not 'good'"),
     ],
