@@ -251,6 +251,20 @@ os._exit(0)
 """
 )
 
+DIES_EARLY = (
+    ONE_PROCESS
+    + """
+import signal
+os.kill(first, signal.SIGKILL)
+os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+print("goes on:", pool.did_start_ok())
+pool.maintain_pool()
+(job,) = work(pool.apply_async(os.getpid))
+print("served by another:", job.get() != first, flush=True)
+os._exit(0)
+"""
+)
+
 EXITS = (
     """
 import sys
@@ -384,6 +398,11 @@ def test_process_whose_job_fails_is_replaced() -> None:
 def test_process_that_shall_leave_is_replaced_after_its_job() -> None:
     """The next jobs, one of which it may have been sent already, go to the process in its place."""
     assert _said(LEAVES) == ["[True, True, False, False] 3 1"]
+
+
+def test_process_that_dies_while_its_worker_starts_is_replaced() -> None:
+    """Celery would end the worker, and with it the processes that did start."""
+    assert _said(DIES_EARLY) == ["goes on: True", "served by another: True"]
 
 
 def test_exit_that_a_job_survived_is_not_taken_for_its_processs() -> None:

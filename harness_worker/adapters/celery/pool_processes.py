@@ -108,6 +108,10 @@ class _GroupPool(AsynPool):
         except (OSError, MemoryError) as refused:
             log.warning("the processes of the pool could not be checked, trying again: %r", refused)
 
+    def did_start_ok(self) -> bool:
+        """Whether the worker may begin. It may: a process that is dead by then is replaced like one that dies later."""
+        return True
+
     def on_partial_read(self, job: Any, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
         """Replace the pipes of a process that died during a job; if that fails, the next process gets new ones."""
         try:
