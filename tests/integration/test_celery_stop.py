@@ -265,6 +265,22 @@ os._exit(0)
 """
 )
 
+UNREADABLE = (
+    ONE_PROCESS
+    + """
+import signal, struct
+work(pool.apply_async(os.getpid))
+empty, unreadable = struct.pack("!i", 0), struct.pack("!i", 1) + b"\\1"
+os.write(pool._pool[0].outq._writer.fileno(), empty + unreadable)
+os.kill(first, signal.SIGKILL)
+os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+pool.maintain_pool()
+(job,) = work(pool.apply_async(os.getpid))
+print("served by another:", job.get() != first, flush=True)
+os._exit(0)
+"""
+)
+
 EXITS = (
     """
 import sys
@@ -403,6 +419,11 @@ def test_process_that_shall_leave_is_replaced_after_its_job() -> None:
 def test_process_that_dies_while_its_worker_starts_is_replaced() -> None:
     """Celery would end the worker, and with it the processes that did start."""
     assert _said(DIES_EARLY) == ["goes on: True", "served by another: True"]
+
+
+def test_process_that_died_in_the_middle_of_a_message_is_replaced() -> None:
+    """The rest of a message whose beginning was read before is no message. The worker would end when it met it."""
+    assert _said(UNREADABLE) == ["served by another: True"]
 
 
 def test_exit_that_a_job_survived_is_not_taken_for_its_processs() -> None:

@@ -112,6 +112,13 @@ class _GroupPool(AsynPool):
         """Whether the worker may begin. It may: a process that is dead by then is replaced like one that dies later."""
         return True
 
+    def process_flush_queues(self, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
+        """Take what a process that is gone has told; the rest of a message whose beginning was read means nothing."""
+        try:
+            super().process_flush_queues(proc)  # pyright: ignore[reportUnknownMemberType]
+        except Exception as unreadable:  # noqa: BLE001 - whatever a piece of a pickle may raise
+            log.warning("the last words of a process of the pool cannot be read: %r", unreadable)
+
     def on_partial_read(self, job: Any, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
         """Replace the pipes of a process that died during a job; if that fails, the next process gets new ones."""
         try:
