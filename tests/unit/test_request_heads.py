@@ -19,6 +19,10 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 PART = REQUEST[:-2]
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 NO_SIZE = b"zz\r\n"
+UPGRADES = (
+    b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AA==\r\n",
+)
 
 
 class Hasty(TimedHeads):
@@ -142,6 +146,22 @@ def test_body_that_breaks_before_its_answer_is_refused(caplog: pytest.LogCapture
 
     asyncio.run(asked())
     assert _errors(caplog) == []
+
+
+@pytest.mark.parametrize("offer", UPGRADES, ids=["h2c", "websocket"])
+def test_request_that_offers_another_protocol_is_answered_in_this_one(
+    caplog: pytest.LogCaptureFixture, offer: bytes
+) -> None:
+    """Some clients offer HTTP/2 with every request, which is no reason for a warning."""
+
+    async def asked() -> None:
+        async with connected(_quick) as (reader, writer):
+            writer.write(PART + offer + b"\r\n")
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+            assert answer.startswith(b"HTTP/1.1 204 ")
+
+    asyncio.run(asked())
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def _errors(caplog: pytest.LogCaptureFixture) -> list[str]:

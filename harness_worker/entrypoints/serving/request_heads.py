@@ -56,6 +56,10 @@ class TimedHeads(H11Protocol):
         self._stop_waiting()
         super().connection_lost(exc)
 
+    def _should_upgrade(self) -> bool:
+        """Go on in HTTP/1.1 with a client that offers another protocol, whichever library is installed for it."""
+        return False
+
     def _time_begun_head(self) -> None:
         if self._timer is None and self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._await_head(self.head_s)
