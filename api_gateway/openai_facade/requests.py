@@ -9,6 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from api_gateway.requests.fields import ClosedBody, Count, Metadata, ShortText, Text
 
 TEXT_PARTS: Final = ("text", "input_text", "output_text")
+REASONING: Final = "reasoning.encrypted_content"
+"""A part of items that agents do not have, which some clients ask for in every request."""
 
 
 def _joined(content: object) -> object:
@@ -160,7 +162,7 @@ class ResponseRequest(_Request):
     max_output_tokens: OwnBounds = None
     text: TextOptions | None = None
     prompt: Annotated[None, _only((), "an agent has its own prompt: leave it out, or give instructions")] = None
-    include: Annotated[None, _only(([],), "there is nothing else to include: leave it out")] = None
+    include: Annotated[None, _only(([], [REASONING]), "there is nothing else to include: leave it out")] = None
     reasoning: Advice = None
     truncation: Advice = None
     context_management: Advice = None

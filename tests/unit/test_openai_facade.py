@@ -196,15 +196,16 @@ def test_chat_takes_what_only_advises(options: dict[str, Any]) -> None:
     assert turn_of_chat(chat(**options)) == turn_of_chat(chat())
 
 
-def test_response_takes_what_only_advises() -> None:
-    """Options that only advise, or ask for nothing, change nothing in the turn."""
+@pytest.mark.parametrize("include", [[], ["reasoning.encrypted_content"]])
+def test_response_takes_what_only_advises(include: list[str]) -> None:
+    """Options that only advise, or ask for nothing or for parts of items that agents do not say, change nothing."""
     options = {
         "reasoning": {"effort": "low"},
         "truncation": "auto",
         "text": {"format": {"type": "text"}},
         "store": True,
     }
-    assert turn_of_response(response(**IGNORED, **options, include=[]), None) == turn_of_response(response(), None)
+    assert turn_of_response(response(**IGNORED, **options, include=include), None) == turn_of_response(response(), None)
 
 
 SENT_ASIDE = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
