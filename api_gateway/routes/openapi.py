@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import WithDefaultSchema
 
 from api_gateway.batches.answers import BatchResult
 from api_gateway.batches.requests import BatchRequest
@@ -114,13 +115,27 @@ def _of(app: FastAPI) -> dict[str, Any]:
     return get_openapi(title=app.title, version=app.version, routes=app.routes, webhooks=app.webhooks.routes)
 
 
+class _LeftOut(GenerateJsonSchema):
+    """Schemas whose members may be left out instead of being null.
+
+    Some generators of clients take a member with a default, even if it is null, for one that is always there.
+    """
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        """The schema of a member with a default, without it if it is null."""
+        if schema.get("default", ...) is None:
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
+
+
 def _complete(document: dict[str, Any]) -> dict[str, Any]:
-    models: list[tuple[type[BaseModel], Any]] = [
-        *((model, "validation") for model in (*BODIES, ProblemDocument, OpenAIErrorDocument)),
-        *((model, "serialization") for model in LINES),
+    sent: list[tuple[type[BaseModel], Any]] = [
+        (model, "validation") for model in (*BODIES, ProblemDocument, OpenAIErrorDocument)
     ]
-    _, definitions = models_json_schema(models, ref_template=REF)
-    document["components"]["schemas"].update(definitions["$defs"])
+    lines: list[tuple[type[BaseModel], Any]] = [(model, "serialization") for model in LINES]
+    for models, generator in ((sent, _LeftOut), (lines, GenerateJsonSchema)):
+        _, definitions = models_json_schema(models, ref_template=REF, schema_generator=generator)
+        document["components"]["schemas"].update(definitions["$defs"])
     document["components"]["securitySchemes"] = {"key": BEARER}
     for path, operations in document["paths"].items():
         if path.startswith(GUARDED):

@@ -539,6 +539,19 @@ def test_openapi_references_nothing_that_is_missing(gateway: Gateway) -> None:
     assert referenced <= named
 
 
+def test_openapi_lets_generated_clients_leave_out_what_may_be_left_out(gateway: Gateway) -> None:
+    """Some generators take a member with a default for one that is always there, even if the default is ``null``."""
+    schemas = gateway.http.get("/openapi.json").json()["components"]["schemas"]
+    sent = ("TurnRequest", "BudgetRequest", "ForkRequest", "InputRequest", "BatchParams", "ChatRequest", "InputMessage")
+    members = {
+        f"{name}.{member}": schema
+        for name in (*sent, "ResponseRequest", "ProblemDocument")
+        for member, schema in schemas[name]["properties"].items()
+    }
+    assert [name for name, schema in members.items() if schema.get("default", ...) is None] == []
+    assert schemas["TurnRequest"]["required"] == ["agent", "input"]
+
+
 def test_openapi_bounds_numbers_in_the_words_of_json_schema(gateway: Gateway) -> None:
     """No bound is in pydantic's own terms, which clients do not know; a list's limit is 1 to 200."""
     document = gateway.http.get("/openapi.json").json()
