@@ -86,6 +86,12 @@ class InputCallOutput(_Item):
     output: Content
 
 
+class InputReasoning(_Item):
+    """What another model thought before, handed back by the client: not part of what was said."""
+
+    type: Literal["reasoning"]
+
+
 def _kind(item: Any) -> str | None:  # noqa: ANN401 - any JSON
     return item.get("type") or "message" if isinstance(item, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
@@ -104,11 +110,12 @@ def _as_items(given: object) -> object:
 Item: TypeAlias = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[InputCall, Tag("function_call")]
-    | Annotated[InputCallOutput, Tag("function_call_output")],
+    | Annotated[InputCallOutput, Tag("function_call_output")]
+    | Annotated[InputReasoning, Tag("reasoning")],
     Discriminator(
         _kind,
         custom_error_type="item",
-        custom_error_message="must be a message, a function_call or a function_call_output",
+        custom_error_message="must be a message, a function_call, a function_call_output or a reasoning",
     ),
 ]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from api_gateway.openai_facade.requests import ChatRequest, InputMessage, Item, ResponseRequest
+from api_gateway.openai_facade.requests import ChatRequest, InputMessage, InputReasoning, Item, ResponseRequest
 from api_gateway.problems import invalid_at
 from api_gateway.requests.turns import BudgetRequest, TurnRequest
 
@@ -45,7 +45,7 @@ def _turn(
     if not (isinstance(last, InputMessage) and last.role == "user" and last.content is not None):
         raise invalid_at(["body", place], "must end with the user's message, which is what the agent is asked")
     orders = [item.content for item in past if isinstance(item, InputMessage) and item.role in SYSTEM_ROLES]
-    said = [item for item in past if not (isinstance(item, InputMessage) and item.role in SYSTEM_ROLES)]
+    said = [item for item in past if _is_said(item)]
     return TurnRequest(
         agent=asked.model,
         input=last.content,
@@ -54,6 +54,12 @@ def _turn(
         system_prompt_override="\n\n".join(text for text in (instructions, *orders) if text) or None,
         skill_context=_transcript(said),
     )
+
+
+def _is_said(item: Item) -> bool:
+    if isinstance(item, InputMessage):
+        return item.role not in SYSTEM_ROLES
+    return not isinstance(item, InputReasoning)
 
 
 def _transcript(said: Sequence[Item]) -> str | None:

@@ -208,6 +208,14 @@ def test_response_takes_what_only_advises(include: list[str]) -> None:
     assert turn_of_response(response(**IGNORED, **options, include=include), None) == turn_of_response(response(), None)
 
 
+def test_reasoning_of_a_conversation_that_began_elsewhere_is_not_told() -> None:
+    """Clients hand back the items of reasoning models as well, which nobody but their provider can read."""
+    thought: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+    before: list[dict[str, Any]] = [{"role": "user", "content": "Look."}, {"role": "assistant", "content": "I did."}]
+    asked = turn_of_response(response([before[0], thought, before[1], USER]), None)
+    assert asked == turn_of_response(response([*before, USER]), None)
+
+
 SENT_ASIDE = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
 
 
