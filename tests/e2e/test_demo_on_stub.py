@@ -118,12 +118,21 @@ def test_second_turn_of_a_session_is_asked_with_the_first(stub: MessagesStub, cl
 
 
 def test_text_is_seen_live_and_costs_no_number(stub: MessagesStub, client: GatewayClient, stack: StackInfo) -> None:
-    """The stream shows the text while it is said, as hints without id; the ids of durable events have no gap."""
-    stub.answer(said(ANSWER, piece_chars=4, pause_s=0.02))
-    turn = client.create_turn(**asked())
+    """The stream shows the text while it is said, as hints without id; the ids of durable events have no gap.
+
+    The turn waits for an earlier one of its session until the stream is read.
+    """
+    before = len(stub.asked)
+    stub.answer(said(ANSWER, ending=Ending.HANG, after=4), said(ANSWER, piece_chars=4, pause_s=0.02))
+    ahead, turn = (client.create_turn(**asked(), session_id="live") for _ in range(2))
+    wait_until(lambda: len(stub.asked) > before, "the model call of the turn ahead")
     url = f"{stack.gateway_url}/v1/turns/{turn['id']}/events"
     with httpx2.stream("GET", url, headers={"Accept": "text/event-stream"}, timeout=30) as response:
-        lines = list(response.iter_lines())
+        lines: list[str] = []
+        for line in response.iter_lines():
+            if not lines:
+                client.cancel(ahead["id"])
+            lines.append(line)
     frames = [frame.split("\n") for frame in "\n".join(lines).split("\n\n") if frame.startswith("event: ")]
     kinds = [frame[0].removeprefix("event: ") for frame in frames]
     hints = [frame for frame in frames if frame[0] == "event: model.delta"]
