@@ -157,7 +157,6 @@ turns = Table(
     Column("wake_at", Double),
     Column("wakes", BigInteger, nullable=False, server_default="0"),
     Column("looks", Integer, nullable=False, server_default="0"),
-    Column("version", BigInteger, nullable=False, server_default="0"),  # written by earlier versions, read by none
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
