@@ -7,13 +7,10 @@ from importlib import import_module
 from typing import Final
 
 from harness_worker.adapters.anthropic.missing_key import MissingKey
-from harness_worker.adapters.scripted.client import PREFIX, ScriptedModel
+from harness_worker.adapters.scripted.client import ScriptedModel
 from harness_worker.config import Settings
+from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.ports import ModelClient
-
-SCRIPTED: Final = PREFIX.rstrip(":")
-OTHERWISE: Final = ""
-"""The key of the client for all models whose names have no known prefix."""
 
 _CLAUDE: Final = "harness_worker.adapters.anthropic.client"
 
@@ -23,8 +20,8 @@ def make_models(settings: Settings, models: Iterable[str]) -> Mapping[str, Model
 
     Anthropic's SDK takes seconds to load on a slow machine, so it is loaded only if it is needed.
     """
-    wants_claude = any(not model.startswith(PREFIX) for model in models)
-    return {SCRIPTED: ScriptedModel(), **({OTHERWISE: _claude(settings)} if wants_claude else {})}
+    wants_claude = any(not model.startswith(SCRIPTED) for model in models)
+    return {SCRIPTED.rstrip(":"): ScriptedModel(), **({"": _claude(settings)} if wants_claude else {})}
 
 
 def _claude(settings: Settings) -> ModelClient:

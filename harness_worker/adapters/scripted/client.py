@@ -17,11 +17,11 @@ from harness_worker.adapters.scripted.lines import (
     parse_script,
 )
 from harness_worker.core.budget import Usage
+from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.wire import DEFAULT_SCRIPT
 
-PREFIX: Final = "scripted:"
 SHOWN: Final = 10
 """How many scripts are listed in the error about a missing one."""
 
@@ -55,7 +55,7 @@ class ScriptedModel:
         return _reply(line)
 
     def _line(self, request: ModelRequest) -> ScriptLine:
-        file = request.model.removeprefix(PREFIX)
+        file = request.model.removeprefix(SCRIPTED)
         script = request.metadata.get("script", DEFAULT_SCRIPT)
         played = self._script(file)
         line = played.find((request.kind, script, request.step))

@@ -15,7 +15,7 @@ from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.core.registration.callables import check_takes
 from harness_worker.core.registration.hooks import Hooks, overrides
-from harness_worker.core.registration.model_names import PLAYED, is_model_name
+from harness_worker.core.registration.model_names import SCRIPTED, is_model_name
 from harness_worker.core.registration.schema_draft import in_2020_12, problem_in_2020_12
 from harness_worker.core.registration.thinking import THINK_LEVELS
 from harness_worker.core.registration.tools import AgentSpec
@@ -63,7 +63,7 @@ def _problems(spec: AgentSpec) -> Iterator[str]:
         yield f"vault must be a directory's path, not {vault!r}"
     yield from _switch_problems(spec)
     yield from (f"tool {tool!r} is listed twice" for tool in _twice([tool.name for tool in spec.tools]))
-    if not model.startswith(PLAYED):
+    if not model.startswith(SCRIPTED):
         yield from _argument_problems(spec)
         yield from _schema_problems(spec)
     if not _is_count(spec.select_tools):

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from harness_worker.core.text import UNSTORABLE
 
-PLAYED: Final = "scripted:"
+SCRIPTED: Final = "scripted:"
 """The prefix of a script's file: the script is played instead of asking a model."""
 
 
 def is_model_name(given: Any) -> bool:  # noqa: ANN401 - what an author wrote
     """Whether it can be a model's name: text that is not blank, not even after ``scripted:``."""
-    return isinstance(given, str) and bool(given.removeprefix(PLAYED).strip()) and UNSTORABLE.search(given) is None
+    return isinstance(given, str) and bool(given.removeprefix(SCRIPTED).strip()) and UNSTORABLE.search(given) is None

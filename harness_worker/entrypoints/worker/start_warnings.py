@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness_worker.adapters.celery.bootsteps import LAST_RESORT_S
-from harness_worker.adapters.scripted.client import PREFIX
+from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.core.registration.tools import ToolSpec
 
 
@@ -48,10 +48,10 @@ def missing_models(models: Iterable[str], *, has_key: bool) -> Iterator[str]:
         has_key: Whether there is an API key for Claude.
     """
     named = sorted(models)
-    claude = [model for model in named if not model.startswith(PREFIX)]
+    claude = [model for model in named if not model.startswith(SCRIPTED)]
     if claude and not has_key:
         yield f"ANTHROPIC_API_KEY is not set: turns that need {', '.join(claude)} will fail"
-    files = [model.removeprefix(PREFIX) for model in named if model.startswith(PREFIX)]
+    files = [model.removeprefix(SCRIPTED) for model in named if model.startswith(SCRIPTED)]
     absent = [file for file in files if not Path(file).is_file()]
     if absent:
         yield f"there is no script {', '.join(absent)} in {Path.cwd()}: turns that need it will fail until there is"
