@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from harness_worker.core.registration.agent_options import check_agent
-from harness_worker.core.registration.approval_policy import DeclaredApproval
 from harness_worker.core.registration.callables import name_of
 from harness_worker.core.registration.delegation import MOST_LEVELS
-from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, judge_spec
 from harness_worker.core.registration.keywords import declares
-from harness_worker.core.registration.lock_policy import DeclaredLock, template_rule
-from harness_worker.core.registration.raw_schema import RawFunction, inspect_raw
-from harness_worker.core.registration.resource_keys import (
-    DeclaredKeys,
-    OfArguments,
-    beside_others,
-    default_keys,
-    unknown_keys,
-)
-from harness_worker.core.registration.signature import HintedFunction, inspect_function
+from harness_worker.core.registration.raw_schema import inspect_raw
+from harness_worker.core.registration.signature import inspect_function
 from harness_worker.core.registration.subagent_tool import subagent_tool
 from harness_worker.core.registration.thinking import COMPACT_AT_TOKENS, ThinkLevel
 from harness_worker.core.registration.tool_options import (
@@ -33,12 +22,12 @@ from harness_worker.core.registration.tool_options import (
     TIMEOUT_CEILING_S,
     TOOL_NAME,
     ToolKeywords,
-    ToolOptions,
     is_number,
     tool_options,
 )
-from harness_worker.core.registration.tools import AgentSpec, ApprovalPolicy, Arguments, ToolSpec
-from harness_worker.core.text import clean_json, clean_text
+from harness_worker.core.registration.tool_spec import tool_spec
+from harness_worker.core.registration.tools import AgentSpec, ApprovalPolicy, ToolSpec
+from harness_worker.core.text import clean_json
 from harness_worker.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -141,7 +130,7 @@ class Registry:
         """
         label = self._label(name)
         checked = tool_options(options, label, self._ceiling_s)
-        self._add(fn, _spec(name, description, inspect_raw(fn, schema, label), checked))
+        self._add(fn, tool_spec(name, description, inspect_raw(fn, schema, label), checked))
         return name
 
     @declares
@@ -297,7 +286,7 @@ class Registry:
         checked = tool_options(options, label, self._ceiling_s)
         function = inspect_function(fn, label, namespace)
         said = function.description if description is None or description == "" else description
-        self._add(fn, _spec(str(chosen), said, function, checked))
+        self._add(fn, tool_spec(str(chosen), said, function, checked))
         return fn
 
     def _label(self, name: object) -> str:
@@ -343,54 +332,6 @@ def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not type-checked
         raise ConfigError(f"agent {agent!r}: {word} must be a list, such as {word}=[{_EXAMPLES[word]}]")
     return tuple(given)
-
-
-def _spec(name: str, description: object, function: HintedFunction | RawFunction, options: ToolOptions) -> ToolSpec:
-    if not isinstance(description, str):
-        raise ConfigError(f"tool {name!r}: description must be a string, not {type(description).__name__}")
-    approval, lock = _approval(name, function, options), _lock(name, function, options)
-    return ToolSpec(
-        name=name,
-        description=clean_text(description),
-        schema=clean_json(function.schema),
-        effect=options.effect,
-        idempotent=options.idempotent,
-        retry_safe=options.may_run_again,
-        timeout_s=options.timeout_s,
-        queue=options.queue,
-        approval=approval,
-        lock=lock,
-        bind=function.bind,
-        keys=beside_others(_keys(name, function, options), approval, lock),
-        invoke=function.invoke,
-        kind=options.kind,
-        checks_formats=isinstance(function, HintedFunction),
-    )
-
-
-def _keys(
-    name: str, function: HintedFunction | RawFunction, options: ToolOptions
-) -> Callable[[Arguments], tuple[str, ...] | None]:
-    if options.resource_keys is not None:
-        rule = OfArguments(typed=function.typed, rule=options.resource_keys)
-        return DeclaredKeys(tool_name=name, rule=rule)
-    return functools.partial(default_keys, name) if options.effect is Effect.READ_ONLY else unknown_keys
-
-
-def _approval(name: str, function: HintedFunction | RawFunction, options: ToolOptions) -> ApprovalPolicy:
-    rule = options.approval
-    if callable(rule):
-        return DeclaredApproval(tool_name=name, rule=OfArguments(typed=function.typed, rule=rule))
-    return rule
-
-
-def _lock(
-    name: str, function: HintedFunction | RawFunction, options: ToolOptions
-) -> Callable[[Arguments], str | None] | None:
-    rule = options.lock
-    if isinstance(rule, str):
-        rule = template_rule(rule, function.schema, f"tool {name!r}")
-    return None if rule is None else DeclaredLock(tool_name=name, rule=OfArguments(typed=function.typed, rule=rule))
 
 
 def _callers_locals() -> Mapping[str, Any]:

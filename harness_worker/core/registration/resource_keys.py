@@ -1,4 +1,4 @@
-"""Rules of a tool's author about arguments, and those that give a call's resource keys.
+"""A call's resource keys, by a rule of its tool's author or by default.
 
 Calls that have no resource key in common may run together.
 """
@@ -8,16 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import cast
 
-from harness_worker.core.by_name import Entries
 from harness_worker.core.canonical import canonical
 from harness_worker.core.registration.approval_policy import DeclaredApproval
 from harness_worker.core.registration.author_code import Raised, attempt, shown
 from harness_worker.core.registration.lock_policy import DeclaredLock
 from harness_worker.core.registration.tools import Arguments
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -29,23 +26,6 @@ def default_keys(tool_name: str, values: Arguments) -> tuple[str, ...]:
 
 def unknown_keys(_values: Arguments) -> None:
     """No keys are known: the call runs alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfArguments(Generic[T]):
-    """An author's function of an object of arguments (:class:`Entries`), made a function of bound arguments.
-
-    Args:
-        typed: Turns bound arguments into what the tool gets: models, dates, enums.
-        rule: The author's function.
-    """
-
-    typed: Callable[[Arguments], dict[str, Any]]
-    rule: Callable[[Any], T]
-
-    def __call__(self, values: Arguments) -> T:
-        """What the author's function returns; raises what it raises."""
-        return self.rule(Entries(self.typed(values)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +51,7 @@ class DeclaredKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysOfJudged:
+class _KeysOfJudged:
     """The keys of a call; if the author's other rules fail for the call, it runs alone.
 
     Args:
@@ -92,7 +72,7 @@ def beside_others(
 ) -> Callable[[Arguments], tuple[str, ...] | None]:
     """``keys``, except for calls that an author's rule among the policies (approval, lock) cannot judge."""
     rules = tuple(policy for policy in policies if isinstance(policy, DeclaredApproval | DeclaredLock))
-    return KeysOfJudged(keys=keys, rules=rules) if rules else keys
+    return _KeysOfJudged(keys=keys, rules=rules) if rules else keys
 
 
 def _checked(keys: object) -> tuple[str, ...]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Final, Never
 
 from pydantic import Field
 
 from harness_worker.core.budget import agent_limits
-from harness_worker.core.registration.approval_policy import DeclaredApproval
 from harness_worker.core.registration.callables import check_takes
 from harness_worker.core.registration.delegation import Delegation
-from harness_worker.core.registration.resource_keys import OfArguments, beside_others
-from harness_worker.core.registration.signature import HintedFunction, inspect_function
-from harness_worker.core.registration.tool_options import TOOL_NAME
+from harness_worker.core.registration.resource_keys import beside_others
+from harness_worker.core.registration.signature import inspect_function
+from harness_worker.core.registration.tool_options import TOOL_NAME, ToolOptions
+from harness_worker.core.registration.tool_spec import tool_spec
 from harness_worker.core.registration.tools import AgentSpec, ApprovalPolicy, Arguments, ToolSpec
-from harness_worker.core.text import clean_text
 from harness_worker.errors import ConfigError
-from harness_worker.wire import DEFAULT_TOOL_QUEUE
 
 _ASKED: Final = "The task, with everything it needs to know: it sees nothing else of this conversation."
 
@@ -35,24 +34,11 @@ def subagent_tool(agent: AgentSpec, *, description: str | None, approval: Approv
     """
     label, said = f"agent_tool({agent.name!r})", agent.description if description is None else description
     _check(agent, label, said, approval, parallel)
-    function = inspect_function(_ask, label)
-    limits, policy = agent_limits(agent.budget), _approval(agent, function, approval)
-    return ToolSpec(
-        name=agent.name,
-        description=clean_text(said),
-        schema=function.schema,
-        effect=None,
-        idempotent=False,
-        retry_safe=False,
-        timeout_s=limits.timeout_s,
-        queue=DEFAULT_TOOL_QUEUE,
-        approval=policy,
-        lock=None,
-        bind=function.bind,
-        keys=beside_others(_beside, policy) if parallel else _alone,
-        invoke=function.invoke,
-        delegation=Delegation(agent=agent.name, budget=limits),
-    )
+    limits = agent_limits(agent.budget)
+    options = ToolOptions(timeout_s=limits.timeout_s, approval=approval)
+    alone = tool_spec(agent.name, said, inspect_function(_ask, label), options)
+    tool = replace(alone, delegation=Delegation(agent=agent.name, budget=limits))
+    return replace(tool, keys=beside_others(_beside, tool.approval)) if parallel else tool
 
 
 def _ask(input: Annotated[str, Field(min_length=1, description=_ASKED)]) -> Never:  # noqa: A002 - the argument's name
@@ -73,16 +59,6 @@ def _check(agent: AgentSpec, label: str, said: object, approval: object, paralle
         raise ConfigError(f"{label}: parallel must be True or False, not {parallel!r}")
 
 
-def _approval(agent: AgentSpec, function: HintedFunction, rule: ApprovalPolicy) -> ApprovalPolicy:
-    if not callable(rule):
-        return rule
-    return DeclaredApproval(tool_name=agent.name, rule=OfArguments(typed=function.typed, rule=rule))
-
-
 def _beside(_arguments: Arguments) -> tuple[str, ...]:
     """Resource keys of a call that conflicts with nothing."""
     return ()
-
-
-def _alone(_arguments: Arguments) -> None:
-    """Resource keys of a call that runs alone."""
