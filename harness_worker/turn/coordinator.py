@@ -74,7 +74,7 @@ class Coordinator:
     threshold_chars: int
     hooks: HookCaller
     clock: Clock
-    artifact_reader: ToolSpec | None = None
+    artifact_reader: ToolSpec
 
     def advance(self, turn_id: str, *, was_told: bool = False) -> None:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.

@@ -57,9 +57,9 @@ class ModelStep:
     timeout_s: float
     hint: Hint
     hooks: HookCaller
-    artifact_reader: ToolSpec | None = None
-    gathering: Gathering | None = None
-    selector: ToolSelector | None = None
+    artifact_reader: ToolSpec
+    gathering: Gathering | None
+    selector: ToolSelector
 
     def prepare(self, turn: Turn, agent: AgentSpec, *, remaining_s: float, stop: StopSignal) -> Prompt:
         """Build the turn's next prompt from the journal; the first one includes memories and documents.
@@ -78,7 +78,7 @@ class ModelStep:
 
     def _selected(self, turn: Turn, agent: AgentSpec, past: Sequence[PastTurn]) -> tuple[str, ...]:
         """The names of the tools that the session is offered; empty for an agent that offers all of its tools."""
-        if self.selector is None or not selects(agent):
+        if not selects(agent):
             return ()
         return kept(agent, known_preparation(turn, past)) or self.selector.choose(agent, turn.input)
 

@@ -9,6 +9,7 @@ from typing import Any
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome
+from harness_worker.core.prompting.artifact_reading import reader
 from harness_worker.core.prompting.prompt import Prompt
 from harness_worker.core.records import Call, CallStatus, Turn, TurnPreparation
 from harness_worker.core.registration.effects import Effect
@@ -22,6 +23,8 @@ DEADLINE = 1_060.0
 TIMING = Timing(lease_ttl_s=6.0, visit_s=70.0, look_s=2.0, hard_s=1.5, grace_s=2.0, attempt_cap=3, approval_s=86_400.0)
 OWNER = "visit-1"
 RUNNER = "host/1"
+READER = reader(lambda _id, _ctx: None, threshold_chars=1_000)
+"""The reader of artifacts, of which there are none."""
 
 CAPS: dict[str, Any] = {
     "max_steps": 6,

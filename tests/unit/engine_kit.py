@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
+from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.core.approvals import Answer, answer
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.outcomes import content_of
@@ -32,7 +33,8 @@ from harness_worker.turn.running.call_runner import call_runner
 from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.turn.running.locking import LockKeeper
 from harness_worker.turn.running.tool_body import ToolBody
-from tests.unit.builders import NOW, RUNNER, TIMING, a_turn
+from harness_worker.turn.tool_selector import ToolSelector
+from tests.unit.builders import NOW, READER, RUNNER, TIMING, a_turn
 from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
 
 TURN_ID = "turn"
@@ -364,6 +366,9 @@ class Engine:
             timeout_s=MODEL_TIMEOUT_S,
             hint=ignore,
             hooks=self.hooks,
+            artifact_reader=READER,
+            gathering=None,
+            selector=ToolSelector(make_retriever),
         )
         return Coordinator(
             store=store,
@@ -378,6 +383,7 @@ class Engine:
             threshold_chars=THRESHOLD_CHARS,
             hooks=self.hooks,
             clock=self.clock,
+            artifact_reader=READER,
         )
 
     def _runs_calls_with(self) -> dict[str, Any]:

@@ -92,7 +92,6 @@ def test_reader_is_offered_last_once_there_is_an_artifact() -> None:
     look, tool = replace(a_reader(), name="look"), a_reader()
     assert tools_for(an_agent(look), tool, has_artifact=False) == (look,)
     assert tools_for(an_agent(look), tool, has_artifact=True) == (look, tool)
-    assert tools_for(an_agent(look), None, has_artifact=True) == (look,)
     assert tools_for(an_agent(tool), tool, has_artifact=True) == (tool,)
     assert tools_for(an_agent(), tool, has_artifact=True) == ()
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from harness_worker.core.asides import AsideAnswer, compacted, compaction
 from harness_worker.core.decisions import Snapshot
 from harness_worker.core.forks import adopt_past
-from harness_worker.core.prompting.artifact_reading import reader
 from harness_worker.core.prompting.prompt import Gathered, PastTurn, Prompt, is_unprepared, known_preparation, prepare
 from harness_worker.core.prompting.tool_selection import kept, selects
 from harness_worker.core.records import Message, Turn
@@ -20,9 +19,8 @@ from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.sources.context_pack import ContextPack, Passage
 from harness_worker.wire import StopReason, TurnStatus
-from tests.unit.builders import a_turn
+from tests.unit.builders import READER, a_turn
 
-READER = reader(lambda _id, _ctx: None, threshold_chars=1_000)
 TOOLS = ("t0", "t1", "t2", "t3", "t4")
 
 

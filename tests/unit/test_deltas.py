@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.core.budget import Usage
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.errors import TransientError
@@ -16,7 +17,8 @@ from harness_worker.ports import ModelReply, ModelRequest, ignore
 from harness_worker.turn.deltas import BATCH_CHARS, Deltas
 from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.model_step import ModelStep
-from tests.unit.builders import a_held_turn
+from harness_worker.turn.tool_selector import ToolSelector
+from tests.unit.builders import READER, a_held_turn
 from tests.unit.memory_store import MemoryTurnStore
 
 REPLY = ModelReply(content=({"type": "text", "text": "Hi"},), stop_reason="end_turn", usage=Usage())
@@ -115,7 +117,15 @@ def ask(model: Model, time: Time, heard: Heard) -> ModelReply:
     store.insert_turn(a_held_turn(id="t"))
     turn = store.turns["t"]
     step = ModelStep(
-        store=store, models={"": model}, clock=time, timeout_s=60.0, hint=heard.hint, hooks=HookCaller(ignore)
+        store=store,
+        models={"": model},
+        clock=time,
+        timeout_s=60.0,
+        hint=heard.hint,
+        hooks=HookCaller(ignore),
+        artifact_reader=READER,
+        gathering=None,
+        selector=ToolSelector(make_retriever),
     )
     agent = AgentSpec(name="a", model="claude", system="", tools=())
     stop = Stop(time)

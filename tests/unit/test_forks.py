@@ -24,7 +24,7 @@ from harness_worker.core.registration.registry import Registry
 from harness_worker.core.replay import after_step, duplicate_of, key_for
 from harness_worker.errors import TransientError
 from harness_worker.wire import TurnStatus
-from tests.unit.builders import DEADLINE, TIMING, a_call, a_turn, a_write, denied, ended, failed, snapshot
+from tests.unit.builders import DEADLINE, READER, TIMING, a_call, a_turn, a_write, denied, ended, failed, snapshot
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 
 PREPARED = TurnPreparation(context=("then",), prefix_hash="p")
@@ -141,7 +141,7 @@ def prompt_of(turn: Turn, system: str, own: list[Message]) -> Prompt:
     """The prompt of an agent with that system text."""
     registry = Registry()
     registry.agent("agent", model="scripted:f", system=system, tools=[])
-    return prepare(turn, registry.agents["agent"], past=(), own=own)
+    return prepare(turn, registry.agents["agent"], past=(), own=own, artifact_reader=READER)
 
 
 @pytest.mark.parametrize(("system", "sent"), [("be brief", [THOUGHT]), ("be kind", [])])

@@ -27,7 +27,7 @@ from harness_worker.core.registration.registry import Registry
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.sources.context_pack import ContextPack, Passage
 from harness_worker.wire import StopReason, TurnStatus
-from tests.unit.builders import a_turn
+from tests.unit.builders import READER, a_turn
 
 DAY_S = 86_400.0
 FACTS = "session_id: session\nprovider: scripted\nmodel: scripted:f\ndate: 1970-01-02"
@@ -69,7 +69,7 @@ def a_past(*messages: Message, status: TurnStatus = TurnStatus.COMPLETED, **chan
 def a_prompt(*past: PastTurn, agent: AgentSpec | None = None, **changes: Any) -> Prompt:  # noqa: ANN401 - any field
     """What a turn that began on the second day is sent with."""
     turn = a_turn(**{"started_at": DAY_S, **changes})
-    return prepare(turn, agent or an_agent(), past=past, own=(says("user", turn.input),))
+    return prepare(turn, agent or an_agent(), past=past, own=(says("user", turn.input),), artifact_reader=READER)
 
 
 def sent(*past: PastTurn, **changes: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - any field
@@ -94,13 +94,15 @@ def test_prompt_has_what_was_gathered_between_metadata_and_skill() -> None:
     document = Passage(id="a.md#1", title="A", source="a.md", text="So.")
     gathered = Gathered(facts=("my name is Ann",), pack=ContextPack(documents=(document,)), left_out=("x",))
     turn = a_turn(started_at=DAY_S, skill_context="Fold paper.")
-    prompt = prepare(turn, an_agent(), past=(), own=(says("user", turn.input),), gathered=gathered)
+    prompt = prepare(
+        turn, an_agent(), past=(), own=(says("user", turn.input),), artifact_reader=READER, gathered=gathered
+    )
     (message,) = prompt.messages
     starts = [block["text"].partition("\n")[0] for block in message.content]
     assert starts == ["<runtime_metadata>", "<memory>", "<untrusted_context>", "<skill_context>", "hello"]
     assert [source.id for source in prompt.carried.sources] == ["a.md#1"]
     kept = replace(turn, preparation=prompt.preparation, step=1)
-    again = prepare(kept, an_agent(), past=(), own=(says("user", turn.input),))
+    again = prepare(kept, an_agent(), past=(), own=(says("user", turn.input),), artifact_reader=READER)
     assert (again.messages, again.carried, again.preparation) == (prompt.messages, prompt.carried, prompt.preparation)
 
 
@@ -180,7 +182,9 @@ def test_pause_in_a_thought_is_sent_the_same_in_its_turn_and_after_it() -> None:
     """What stands before later thoughts and in the provider's cache may not change."""
     known = a_prompt().preparation
     own = [says("user", "first"), says("assistant", [THOUGHT])]
-    during = prepare(a_turn(started_at=DAY_S, step=1, preparation=known), an_agent(), past=(), own=own).messages
+    during = prepare(
+        a_turn(started_at=DAY_S, step=1, preparation=known), an_agent(), past=(), own=own, artifact_reader=READER
+    ).messages
     assert during[1].content == texts(WORDLESS)
     after = a_prompt(a_past(*own, says("assistant", texts("so")), preparation=known)).messages
     assert after[:2] == during
@@ -267,7 +271,10 @@ def test_search_of_the_provider_that_found_nothing_in_its_turn_is_not_sent_later
 def test_search_of_the_provider_is_sent_back_while_its_turn_pauses() -> None:
     """The provider then continues with the call's result."""
     paused = says("assistant", [OPEN])
-    assert prepare(a_turn(), an_agent(), past=(), own=(says("user", "find"), paused)).messages[-1] == paused
+    assert (
+        prepare(a_turn(), an_agent(), past=(), own=(says("user", "find"), paused), artifact_reader=READER).messages[-1]
+        == paused
+    )
 
 
 def test_search_whose_result_was_declined_is_not_sent_later() -> None:

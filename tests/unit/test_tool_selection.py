@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.prompting.artifact_reading import reader
 from harness_worker.core.prompting.prompt import PastTurn, prepare
 from harness_worker.core.prompting.tool_selection import callable_tools, chosen, selects, words_of
 from harness_worker.core.records import Message, TurnPreparation
@@ -19,10 +18,8 @@ from harness_worker.errors import ConfigError
 from harness_worker.ports import Match
 from harness_worker.turn.tool_selector import ToolSelector
 from harness_worker.wire import GET_CONTEXT_PACK, TurnStatus
-from tests.unit.builders import a_turn
+from tests.unit.builders import READER, a_turn
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks
-
-READER = reader(lambda _id, _ctx: None, threshold_chars=1_000)
 
 
 def nothing(_arguments: dict[str, Any]) -> str:
@@ -124,7 +121,7 @@ def test_agents_of_one_session_keep_their_own() -> None:
 
     def after(known: TurnPreparation | None, agent: AgentSpec, selected: Sequence[str]) -> TurnPreparation:
         past = PastTurn(status=TurnStatus.COMPLETED, output_text="", preparation=known, messages=())
-        return prepare(a_turn(), agent, past=(past,), own=(), selected=selected).preparation
+        return prepare(a_turn(), agent, past=(past,), own=(), artifact_reader=READER, selected=selected).preparation
 
     first = after(None, mine, ("t4", "t1", "t2"))
     last = after(after(first, few, ()), other, ("t0", "t1", "t2"))

@@ -63,7 +63,7 @@ def part_of(text: str, offset: int, limit: int) -> str:
     return f"[characters {offset} to {offset + len(part)} of {len(text)}]\n{part}"
 
 
-def tools_for(agent: AgentSpec, artifact_reader: ToolSpec | None, *, has_artifact: bool) -> tuple[ToolSpec, ...]:
+def tools_for(agent: AgentSpec, artifact_reader: ToolSpec, *, has_artifact: bool) -> tuple[ToolSpec, ...]:
     """The agent's tools, followed by the reader once the conversation contains an artifact.
 
     A history only grows, so what was offered once is offered for the rest of the session.
@@ -71,9 +71,9 @@ def tools_for(agent: AgentSpec, artifact_reader: ToolSpec | None, *, has_artifac
     return every_tool(agent, artifact_reader) if has_artifact else agent.tools
 
 
-def every_tool(agent: AgentSpec, artifact_reader: ToolSpec | None) -> tuple[ToolSpec, ...]:
+def every_tool(agent: AgentSpec, artifact_reader: ToolSpec) -> tuple[ToolSpec, ...]:
     """Every tool that the agent may ever be offered."""
-    if artifact_reader is None or not agent.tools or agent.tool(artifact_reader.name) is not None:
+    if not agent.tools or agent.tool(artifact_reader.name) is not None:
         return agent.tools
     return (*agent.tools, artifact_reader)
 

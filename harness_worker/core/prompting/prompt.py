@@ -136,7 +136,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
     *,
     past: Sequence[PastTurn],
     own: Sequence[Message],
-    artifact_reader: ToolSpec | None = None,
+    artifact_reader: ToolSpec,
     gathered: Gathered = NOTHING,
     selected: Sequence[str] = (),
 ) -> Prompt:

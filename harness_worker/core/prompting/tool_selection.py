@@ -49,7 +49,7 @@ def chosen(agent: AgentSpec, ranked: Sequence[int]) -> tuple[str, ...]:
 
 
 def offered(
-    agent: AgentSpec, names: Sequence[str], named: Iterable[str], artifact_reader: ToolSpec | None
+    agent: AgentSpec, names: Sequence[str], named: Iterable[str], artifact_reader: ToolSpec
 ) -> tuple[ToolSpec, ...]:
     """The tools with these names, followed by those that the conversation named, in its order."""
     known = {tool.name: tool for tool in every_tool(agent, artifact_reader)}

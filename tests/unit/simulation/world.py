@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
+from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.children import awaited_by, leaves_children
 from harness_worker.core.decisions import Decision, Snapshot, T
@@ -27,8 +28,9 @@ from harness_worker.turn.running.call_runner import call_runner
 from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.turn.running.locking import LockKeeper
 from harness_worker.turn.running.tool_body import ToolBody
+from harness_worker.turn.tool_selector import ToolSelector
 from tests.unit import builders
-from tests.unit.builders import a_turn
+from tests.unit.builders import READER, a_turn
 from tests.unit.engine_kit import KeptBlobs
 from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
 from tests.unit.simulation.asides_verdict import aside_breaches
@@ -290,6 +292,9 @@ class World:
                 timeout_s=MODEL_TIMEOUT_S,
                 hint=ignore,
                 hooks=HookCaller(ignore),
+                artifact_reader=READER,
+                gathering=None,
+                selector=ToolSelector(make_retriever),
             ),
             agents=agents,
             holding=self._holding,
@@ -306,6 +311,7 @@ class World:
             threshold_chars=LONG_OUTPUT_CHARS - 1,
             hooks=HookCaller(ignore),
             clock=clock,
+            artifact_reader=READER,
         )
         named = Outside(lambda: MemoryArtifacts(self.store.artifacts), Fault.STORE_ERROR, kernel, faults, self._pause)
         self.runner = call_runner(
