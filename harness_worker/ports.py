@@ -24,6 +24,7 @@ from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.scoring.scores import ScoreRow
 from harness_worker.core.sources.context_pack import ContextPack
 from harness_worker.core.tracing.trace import Trace
+from harness_worker.wire import HintType
 
 T = TypeVar("T")
 
@@ -265,10 +266,6 @@ class Scores(Protocol):
 
     def due(self, judges: Collection[str], limit: int, pause_s: float) -> list[tuple[str, str]]:
         """Overdue scores of these judges, as (turn id, judge), oldest first; puts them off by ``pause_s``."""
-        ...
-
-    def of_turn(self, turn_id: str) -> tuple[ScoreRow, ...]:
-        """The turn's scores, ordered by judge, without the row of :data:`~harness_worker.wire.MEMORY`."""
         ...
 
 
@@ -605,7 +602,7 @@ class EventSink(Protocol):
         """Publish the events of one commit, if it has any, which may be of several turns; never raises."""
         ...
 
-    def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
+    def hint(self, turn_id: str, kind: HintType, data: Mapping[str, Any]) -> None:
         """Show current live readers something that has no ``seq`` and is never replayed; never raises."""
         ...
 

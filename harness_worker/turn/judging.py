@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from harness_worker.core.memory import prompt as memory_prompt
 from harness_worker.core.memory.memories import Remembered, scope_of
@@ -43,8 +43,6 @@ from harness_worker.turn.retrying import retrying, wished_s
 from harness_worker.wire import DEFAULT_SCRIPT, MEMORY
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 BATCH: Final = 100
 RESEND_S: Final = 30.0

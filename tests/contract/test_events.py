@@ -92,8 +92,8 @@ def test_hints_arrive_beside_events_and_count_for_none(watched: Watched) -> None
     events = events_of(turn_id, 2)
     hints: list[Hint] = [("model.delta", {"step": 0, "text": 'é "\n'}), ("model.delta", {"step": 0, "text": "b"})]
     watched.sink.send(events[:1])
-    for kind, data in hints:
-        watched.sink.hint(turn_id, kind, data)
+    for _, data in hints:
+        watched.sink.hint(turn_id, "model.delta", data)
     watched.sink.send(events[1:])
     assert watched.hints_of(turn_id) == hints
     assert watched.of(turn_id) == events

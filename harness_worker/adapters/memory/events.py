@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness_worker.core.records import Event
+from harness_worker.wire import HintType
 
 
 class NoEvents:
@@ -14,5 +15,5 @@ class NoEvents:
     def send(self, events: Sequence[Event]) -> None:
         """Nobody watches."""
 
-    def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
+    def hint(self, turn_id: str, kind: HintType, data: Mapping[str, Any]) -> None:
         """Nobody watches."""

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.core.canonical import compact
 from harness_worker.core.records import Event
-from harness_worker.wire import EVENT_STREAM
+from harness_worker.wire import EVENT_STREAM, HintType
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class RedisEvents:
         except Exception as why:  # noqa: BLE001 - never-raises boundary: watching must not fail a committed turn
             log.warning("%d live events of turn %s were lost: %s", len(events), events[0].turn_id, why)
 
-    def hint(self, turn_id: str, kind: str, data: Mapping[str, Any]) -> None:
+    def hint(self, turn_id: str, kind: HintType, data: Mapping[str, Any]) -> None:
         """Append an entry without ``seq``. Never raises; a loss is logged, and hints are left out for a while."""
         if self._clock() < self._no_hints_until_s:
             return

@@ -94,7 +94,7 @@ class SqlScores:
         return write(self._engine, take)
 
     def of_turn(self, turn_id: str) -> tuple[ScoreRow, ...]:
-        """See ``ports.Scores.of_turn``."""
+        """The turn's scores, ordered by judge, without the row of :data:`~harness_worker.wire.MEMORY`."""
         rows = read(self._reader, lambda connection: connection.execute(_OF_TURN, {"this_turn": turn_id}).all())
         return tuple(map(_row, rows))
 
