@@ -55,8 +55,7 @@ class ReadReport:
 NO_REPORTS: Final[Mapping[str, ReadReport]] = {}
 """Reports for when the gate was not asked."""
 
-
-GONE_REPORT = ReadReport(state=ReadState.GONE)
+GONE_REPORT: Final = ReadReport(state=ReadState.GONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +86,14 @@ def collect_reads(
     return Collected(changed=tuple(changed), resend=tuple(resend))
 
 
+def as_run(call: Call, report: ReadReport) -> Call:
+    """The read with what the gate knows of its attempt: where it runs, and since when."""
+    return replace(call, worker=report.worker, started_at=report.started_at)
+
+
 def taken(call: Call, report: ReadReport, outcome: ToolOutcome, *, now: float) -> Call:
     """The read with the outcome in the gate's report, which the gate accepted."""
-    seen = replace(call, worker=report.worker, started_at=report.started_at, finished_at=report.finished_at)
-    return end_call(seen, outcome, now=now)
+    return end_call(replace(as_run(call, report), finished_at=report.finished_at), outcome, now=now)
 
 
 def never_begun(call: Call, report: ReadReport, why: str, *, now: float) -> Call:
@@ -117,16 +120,14 @@ def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> t
     if report.state is ReadState.EXPIRED:
         return _expired(call, report, now=now), False
     if call.attempt >= attempt_cap or (not call.retry_safe and _may_have_run(report)):
-        seen = replace(call, worker=report.worker, started_at=report.started_at)
-        return end_call(seen, worker_lost(call), now=now), False
-    seen = replace(call, worker=report.worker, started_at=report.started_at)
-    return replace(seen, attempt=call.attempt + 1, status=CallStatus.PENDING), True
+        return end_call(as_run(call, report), worker_lost(call), now=now), False
+    return replace(as_run(call, report), attempt=call.attempt + 1, status=CallStatus.PENDING), True
 
 
 def _expired(call: Call, report: ReadReport, *, now: float) -> Call:
     if not report.has_started:
         return never_begun(call, report, "its time ended before it could start", now=now)
-    seen = replace(call, worker=report.worker, started_at=report.started_at)
+    seen = as_run(call, report)
     return end_call(seen, timed_out(seen), now=now)
 
 

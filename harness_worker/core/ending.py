@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness_worker.core.collect_reads import GONE_REPORT, ReadReport, never_begun, taken
+from harness_worker.core.collect_reads import GONE_REPORT, ReadReport, as_run, never_begun, taken
 from harness_worker.core.doubt import cancelled_read, never_entered, not_run, timed_out, unknown, worker_lost
 from harness_worker.core.lifecycle import end_call
 from harness_worker.core.outcomes import ToolOutcome, content_of, is_error
@@ -119,7 +119,7 @@ def _stopped_read(call: Call, cause: StopCause, report: ReadReport, *, now: floa
         return taken(call, report, report.outcome, now=now)
     if call.status is CallStatus.PLANNED or not report.has_started:
         return never_begun(call, report, STOPPED_BECAUSE[cause], now=now)
-    seen = replace(call, worker=report.worker, started_at=report.started_at)
+    seen = as_run(call, report)
     return end_call(seen, _cut_off(seen, cause, report, now=now), now=now)
 
 
