@@ -19,7 +19,21 @@ def budget_of(turn: Turn, *, now: float) -> TurnBudget:
     return TurnBudget(limits=turn.budget, used=turn.spent, elapsed_s=elapsed_s)
 
 
-def context_of(turn: Turn) -> dict[str, Spending]:
+def with_warnings(decision: Decision[T], *, now: float) -> Decision[T]:
+    """The decision with a ``budget.warning`` for each newly strained limit; none if the turn ends."""
+    turn = decision.turn
+    if turn is None or turn.status.is_final:
+        return decision
+    spent = {**budget_of(turn, now=now).snapshot(), **_context_of(turn)}
+    strained = [name for name, each in spent.items() if each.is_strained and name not in turn.recall.warned]
+    if not strained:
+        return decision
+    recall = replace(turn.recall, warned=(*turn.recall.warned, *strained))
+    events = tuple(EventDraft(type="budget.warning", data={"name": name, **asdict(spent[name])}) for name in strained)
+    return replace(decision, turn=replace(turn, recall=recall), events=(*decision.events, *events))
+
+
+def _context_of(turn: Turn) -> dict[str, Spending]:
     """The last prompt's length beside the length at which the history is compacted, in tokens, if it ever is.
 
     Empty between a summary and the model call after it, because only that call tells how long the prompt is now.
@@ -28,17 +42,3 @@ def context_of(turn: Turn) -> dict[str, Spending]:
     if prepared is None or prepared.compact_at is None or prepared.tried_at == turn.step:
         return {}
     return {CONTEXT_LIMIT: Spending(used=prepared.prompt_tokens, limit=prepared.compact_at)}
-
-
-def with_warnings(decision: Decision[T], *, now: float) -> Decision[T]:
-    """The decision with a ``budget.warning`` for each newly strained limit; none if the turn ends."""
-    turn = decision.turn
-    if turn is None or turn.status.is_final:
-        return decision
-    spent = {**budget_of(turn, now=now).snapshot(), **context_of(turn)}
-    strained = [name for name, each in spent.items() if each.is_strained and name not in turn.recall.warned]
-    if not strained:
-        return decision
-    recall = replace(turn.recall, warned=(*turn.recall.warned, *strained))
-    events = tuple(EventDraft(type="budget.warning", data={"name": name, **asdict(spent[name])}) for name in strained)
-    return replace(decision, turn=replace(turn, recall=recall), events=(*decision.events, *events))

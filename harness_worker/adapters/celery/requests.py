@@ -65,7 +65,7 @@ class ToolRequest(Request):
                 os.killpg(int(self.worker_pid), signal.SIGKILL)
 
     def _report_lost(self, *, overran: bool) -> None:
-        run = running_call(self)
+        run = _running_call(self)
         if run is None or not isinstance(self.task, HearsOfLoss):
             return
         try:
@@ -99,7 +99,24 @@ def pid_of(run: RunningCall) -> int:
     return int(run.runner.rpartition("/")[2])
 
 
-def running_call(request: Request) -> RunningCall | None:
+def active_calls(*, reads: bool) -> list[RunningCall]:
+    """The calls that this worker's children are running: reads, or all others. Callable from any thread."""
+    mine = (request for request in _active() if bool(dict(request.kwargs).get("read")) is reads)
+    return [run for run in map(_running_call, mine) if run is not None]
+
+
+def active_calls_of(tools: Collection[str]) -> list[RunningCall]:
+    """The calls of these tools that this worker's children are running. Callable from any thread."""
+    names = {tool_task(tool) for tool in tools}
+    return [run for request in _active() if request.name in names and (run := _running_call(request)) is not None]
+
+
+def active_calls_of_turn(turn_id: str) -> list[RunningCall]:
+    """The calls of this turn that this worker's children are running. Callable from any thread."""
+    return [run for run in map(_running_call, _active()) if run is not None and run.turn_id == turn_id]
+
+
+def _running_call(request: Request) -> RunningCall | None:
     """The call and attempt that a request runs, and where; ``None`` if it is not a tool's or has not started."""
     if not str(request.name).startswith(TOOL_TASK_PREFIX) or request.worker_pid is None:
         return None
@@ -109,23 +126,6 @@ def running_call(request: Request) -> RunningCall | None:
         return None
     runner = runner_name(str(request.hostname), int(request.worker_pid))
     return RunningCall(turn_id=message.turn_id, call_id=message.call_id, attempt=message.attempt, runner=runner)
-
-
-def active_calls(*, reads: bool) -> list[RunningCall]:
-    """The calls that this worker's children are running: reads, or all others. Callable from any thread."""
-    mine = (request for request in _active() if bool(dict(request.kwargs).get("read")) is reads)
-    return [run for run in map(running_call, mine) if run is not None]
-
-
-def active_calls_of(tools: Collection[str]) -> list[RunningCall]:
-    """The calls of these tools that this worker's children are running. Callable from any thread."""
-    names = {tool_task(tool) for tool in tools}
-    return [run for request in _active() if request.name in names and (run := running_call(request)) is not None]
-
-
-def active_calls_of_turn(turn_id: str) -> list[RunningCall]:
-    """The calls of this turn that this worker's children are running. Callable from any thread."""
-    return [run for run in map(running_call, _active()) if run is not None and run.turn_id == turn_id]
 
 
 def _active() -> tuple[Request, ...]:

@@ -37,7 +37,7 @@ _FORGET_GONE: Final = delete(agents).where(
 )
 
 
-class Renewal(NamedTuple):
+class _Renewal(NamedTuple):
     """What a renewal has to write.
 
     Args:
@@ -64,12 +64,12 @@ class SqlCatalogue:
     def publish(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Publish agents; an agent of the same name from another app or version is replaced."""
         rows = _rows(app, agents)
-        self._write(app, rows, Renewal(rows, forgets=True))
+        self._write(app, rows, _Renewal(rows, forgets=True))
 
     def renew(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """Keep agents published, and forget others of ``app`` that nobody has renewed for ``GONE_S``."""
         rows = _rows(app, agents)
-        due = renewal(rows, read(self._reader, lambda connection: _found(connection, app, rows)))
+        due = _renewal(rows, read(self._reader, lambda connection: _found(connection, app, rows)))
         if due.rows or due.forgets:
             self._write(app, rows, due)
 
@@ -78,12 +78,28 @@ class SqlCatalogue:
         budget = read(self._reader, lambda connection: connection.execute(_CAPS, {"agent": agent}).scalar_one_or_none())
         return None if budget is None else agent_limits(budget)
 
-    def _write(self, app: str, rows: Sequence[dict[str, Any]], due: Renewal) -> None:
+    def _write(self, app: str, rows: Sequence[dict[str, Any]], due: _Renewal) -> None:
         forget = {"this_app": app, "mine": [row["name"] for row in rows]}
         # One upsert after the other, in a fixed order, so that workers that publish at once wait for each other.
         puts: list[Write] = [(self._put, [row]) for row in due.rows]
         writes = [*puts, (_FORGET_GONE, [forget] if due.forgets else [])]
         write(self._engine, lambda _: Outcome(value=None, writes=writes))
+
+
+def forget_agents(url: str) -> None:
+    """Forget every agent, for a database that one stack has to itself; agents that are served are published again.
+
+    Args:
+        url: The database.
+
+    Raises:
+        TransientError: The database did not answer.
+    """
+    engine = make_engine(url)
+    try:
+        write(engine, lambda _: Outcome(value=None, writes=[(delete(agents), [{}])]))
+    finally:
+        engine.dispose()
 
 
 def _put(dialect: str) -> Insert:
@@ -107,7 +123,7 @@ def _found(connection: Connection, app: str, rows: Sequence[dict[str, Any]]) -> 
     return [(dict(zip(_FIELDS, row[:-1], strict=True)), row[-1]) for row in found]
 
 
-def renewal(rows: Sequence[dict[str, Any]], found: Sequence[tuple[dict[str, Any], float]]) -> Renewal:
+def _renewal(rows: Sequence[dict[str, Any]], found: Sequence[tuple[dict[str, Any], float]]) -> _Renewal:
     """What a coordinator that serves ``rows`` has to write.
 
     It renews the agents that it serves, and adds missing ones. Another version's agent stays as long as somebody renews
@@ -120,20 +136,4 @@ def renewal(rows: Sequence[dict[str, Any]], found: Sequence[tuple[dict[str, Any]
     names = {row["name"] for row in rows}
     missing = names - ages.keys()
     late = {name for name, age_s in ages.items() if age_s >= (RENEW_S if name in same else gone_s)}
-    return Renewal([row for row in rows if row["name"] in missing | late], forgets=bool(late - names))
-
-
-def forget_agents(url: str) -> None:
-    """Forget every agent, for a database that one stack has to itself; agents that are served are published again.
-
-    Args:
-        url: The database.
-
-    Raises:
-        TransientError: The database did not answer.
-    """
-    engine = make_engine(url)
-    try:
-        write(engine, lambda _: Outcome(value=None, writes=[(delete(agents), [{}])]))
-    finally:
-        engine.dispose()
+    return _Renewal([row for row in rows if row["name"] in missing | late], forgets=bool(late - names))
