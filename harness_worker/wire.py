@@ -47,7 +47,7 @@ TURN_ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.-]{1,64}")
 TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 """The header by which a caller names its span: trace, span, flags (W3C Trace Context)."""
 
-TENANT: Final = "default"
+DEFAULT_TENANT: Final = "default"
 """The tenant of turns that were not posted with an API key."""
 
 EVENT_STREAM: Final = "harness:events"

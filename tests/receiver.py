@@ -15,7 +15,7 @@ from standardwebhooks import Webhook
 
 from harness_worker.credentials import tenant_webhook_secret
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import TENANT
+from harness_worker.wire import DEFAULT_TENANT
 
 SECRET = "the-operators-own-secret-for-tests"  # noqa: S105 - nobody's
 Answering: TypeAlias = Callable[[BaseHTTPRequestHandler], None]
@@ -34,7 +34,7 @@ class Received:
         """What it is known by."""
         return self.headers["webhook-id"]
 
-    def verified(self, tenant: str = TENANT, secret: str = SECRET) -> Any:  # noqa: ANN401 - any JSON
+    def verified(self, tenant: str = DEFAULT_TENANT, secret: str = SECRET) -> Any:  # noqa: ANN401 - any JSON
         """What it says, if the library for receivers takes it for genuine."""
         return self.genuine(tenant_webhook_secret(secret, tenant))
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api_gateway.middleware.keys import Keys, key_in
 from api_gateway.problems import Problem
 from harness_worker.urls import host_of, is_loopback
-from harness_worker.wire import TENANT
+from harness_worker.wire import DEFAULT_TENANT
 
 GUARDED: Final = "/v1"
 _NO_BROWSERS: Final = (
@@ -63,7 +63,7 @@ class Guard:
             self._check_keyless(scope.get("client"), headers)
         except Problem as problem:
             raise _for_preflight(problem) if _is_preflight(scope, headers) else problem from None
-        return {"tenant": TENANT, "may_go_on": _always}
+        return {"tenant": DEFAULT_TENANT, "may_go_on": _always}
 
     def _check_keyless(self, client: tuple[str, int] | None, headers: Headers) -> None:
         if not self._keyless or (client and not is_loopback(client[0])):

@@ -46,7 +46,7 @@ from harness_worker.turn.judging import Judging
 from harness_worker.turn.patience import look_patience
 from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.turn.tracing import Tracing
-from harness_worker.wire import MEMORY, TENANT, Priority
+from harness_worker.wire import DEFAULT_TENANT, MEMORY, Priority
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class AgentHarness:
         turn = queued_turn(
             request,
             turn_id=new_id(),
-            tenant=TENANT,
+            tenant=DEFAULT_TENANT,
             agent=spec.name,
             caps=agent_limits(spec.budget),
             priority=Priority.INTERACTIVE,

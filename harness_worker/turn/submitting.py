@@ -12,7 +12,7 @@ from harness_worker.core.records import Turn
 from harness_worker.core.turn_request import INPUT, TurnRequest, queued_turn
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Catalogue, Dispatcher, TurnStore
-from harness_worker.wire import TENANT, TURN_ID, Priority, storable
+from harness_worker.wire import DEFAULT_TENANT, TURN_ID, Priority, storable
 
 OPTIONS: Final = tuple(field.name for field in fields(TurnRequest))
 NAMES: Final = ("agent", *OPTIONS, "tenant")
@@ -99,7 +99,7 @@ def _agent(given: object) -> str:
 
 
 def _tenant(given: object) -> str:
-    return TENANT if given is None else checked_name(_text("tenant", given), "tenant")
+    return DEFAULT_TENANT if given is None else checked_name(_text("tenant", given), "tenant")
 
 
 def _text(what: str, given: object) -> str:

@@ -19,7 +19,7 @@ from api_gateway.database import create_engine
 from api_gateway.problems import MOST_PROBLEMS
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns, webhooks
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import QUEUE_LOOK_S, TENANT
+from harness_worker.wire import DEFAULT_TENANT, QUEUE_LOOK_S
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
 
 ZEROS = dict.fromkeys(("queued", "running", "requires_action", "completed", "incomplete", "failed", "cancelled"), 0)
@@ -423,7 +423,7 @@ def portions(gateway: Gateway, batch_id: str, *after: str) -> list[list[str]]:
 
     async def read() -> list[list[str]]:
         engine = create_engine(gateway.settings.database_url)
-        found = [await Batches(engine, TENANT).results(batch_id, each) for each in ("", *after)]
+        found = [await Batches(engine, DEFAULT_TENANT).results(batch_id, each) for each in ("", *after)]
         await engine.dispose()
         return [[line.turn.id for line in lines] for lines in found]
 

@@ -28,7 +28,7 @@ from harness_worker.adapters.embedded.valkey import server_url
 from harness_worker.schema import idempotency_keys
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import TENANT
+from harness_worker.wire import DEFAULT_TENANT
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
 from tests.stacks import run_harness
 
@@ -203,9 +203,9 @@ def test_refusal_ends_when_it_said(gateway: Gateway, monkeypatch: pytest.MonkeyP
     async def ask_twice() -> tuple[Allowance, Allowance]:
         engine = create_engine(gateway.settings.database_url)
         budget = Spending(engine, 1.0)
-        first = await budget.allowance(TENANT)
+        first = await budget.allowance(DEFAULT_TENANT)
         await asyncio.sleep(math.ceil(first.free_in_s or 0.0))
-        second = await budget.allowance(TENANT)
+        second = await budget.allowance(DEFAULT_TENANT)
         await engine.dispose()
         return first, second
 

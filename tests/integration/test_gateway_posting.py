@@ -15,7 +15,7 @@ from api_gateway.database import create_engine
 from api_gateway.requests.turns import BudgetRequest
 from api_gateway.turns.idempotency import FORGOTTEN_AT_ONCE, Earlier, IdempotencyClaim, IdempotencyKeys
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
-from harness_worker.wire import IDEMPOTENCY_KEY_S, TENANT
+from harness_worker.wire import DEFAULT_TENANT, IDEMPOTENCY_KEY_S
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, sync_engine
 from tests.unit.builders import CAPS
 
@@ -195,7 +195,7 @@ def test_keys_whose_time_is_over_are_taken_away_by_later_ones(gateway: Gateway) 
     """Posts remove a few expired keys each, also when they come together, and no key that is still valid."""
     many = 2 * FORGOTTEN_AT_ONCE + 1
     old = {
-        "tenant": TENANT,
+        "tenant": DEFAULT_TENANT,
         "body": "",
         "turn_id": "",
         "status_code": 202,
@@ -227,7 +227,7 @@ def test_key_that_is_removed_while_it_is_looked_up_is_free(postgres_url: str) ->
     async def claim(made_id: str) -> Earlier | None:
         claimed = IdempotencyClaim(key="k", digest="d")
         async with engine.begin() as connection:
-            return await IdempotencyKeys(TENANT).claim(connection, claimed, made_id)
+            return await IdempotencyKeys(DEFAULT_TENANT).claim(connection, claimed, made_id)
 
     async def run() -> list[Earlier | None]:
         try:

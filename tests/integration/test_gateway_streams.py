@@ -24,7 +24,7 @@ from api_gateway.turns.answers import EventPage
 from api_gateway.turns.heads import Head, read_heads
 from api_gateway.turns.store import Turns
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import EVENT_STREAM, TENANT
+from harness_worker.wire import DEFAULT_TENANT, EVENT_STREAM
 from tests.integration.gateway_kit import NOWHERE, Gateway, frames_of, gateway_on, own_db, problem_of
 from tests.relay import Relay
 
@@ -336,7 +336,7 @@ def test_stream_goes_on_after_a_database_that_refused(gateway: Gateway) -> None:
 
         try:
             async with _stream(
-                turn_id, Refusing(engine, TENANT, scan_places()), Gathered(read), LiveEvents(None)
+                turn_id, Refusing(engine, DEFAULT_TENANT, scan_places()), Gathered(read), LiveEvents(None)
             ).events() as events:
                 return [told.type async for told in events if told is not None]
         finally:
@@ -362,7 +362,10 @@ def test_streams_that_are_quiet_look_into_sql_together(gateway: Gateway) -> None
         heads, live = Gathered(read_slowly), LiveEvents(None)
         try:
             await asyncio.gather(
-                *(_hear_nothing_twice(each, Turns(engine, TENANT, scan_places()), heads, live) for each in turn_ids)
+                *(
+                    _hear_nothing_twice(each, Turns(engine, DEFAULT_TENANT, scan_places()), heads, live)
+                    for each in turn_ids
+                )
             )
         finally:
             await engine.dispose()

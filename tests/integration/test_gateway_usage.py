@@ -18,7 +18,7 @@ from api_gateway.turns.store import Turns
 from api_gateway.usage.answers import TurnUsage
 from api_gateway.usage.reader import UsageReader
 from api_gateway.usage.requests import UsageQuery
-from harness_worker.wire import TENANT, rfc3339
+from harness_worker.wire import DEFAULT_TENANT, rfc3339
 from tests.integration.gateway_kit import Gateway, problem_of
 from tests.stacks import ROOT
 
@@ -105,7 +105,7 @@ def test_texts_of_a_turn_are_not_read_for_its_usage(gateway: Gateway) -> None:
 
     async def read() -> TurnUsage | None:
         engine = create_engine(gateway.settings.database_url)
-        found = await UsageReader(engine, TENANT, scan_places()).turn(turn_id)
+        found = await UsageReader(engine, DEFAULT_TENANT, scan_places()).turn(turn_id)
         await engine.dispose()
         return found
 
@@ -126,18 +126,18 @@ def test_queries_that_read_all_turns_wait_for_each_other_and_then_give_up(gatewa
         scans = scan_places(patience_s=0.01)
         query, usage = TurnsQuery(agent="a"), UsageQuery()
         refused: list[str] = []
-        async with scans.held(TENANT):
+        async with scans.held(DEFAULT_TENANT):
             for work in (
-                Turns(engine, TENANT, scans).page(query),
-                Turns(engine, TENANT, scans).page(TurnsQuery(agent="")),
-                UsageReader(engine, TENANT, scans).report(usage),
+                Turns(engine, DEFAULT_TENANT, scans).page(query),
+                Turns(engine, DEFAULT_TENANT, scans).page(TurnsQuery(agent="")),
+                UsageReader(engine, DEFAULT_TENANT, scans).report(usage),
             ):
                 with pytest.raises(Problem) as refusal:
                     await work
                 refused.append(refusal.value.code)
-            await Turns(engine, TENANT, scans).page(TurnsQuery(session_id="s", agent="a"))
+            await Turns(engine, DEFAULT_TENANT, scans).page(TurnsQuery(session_id="s", agent="a"))
             await UsageReader(engine, "another", scans).report(usage)
-        await Turns(engine, TENANT, scans).page(query)
+        await Turns(engine, DEFAULT_TENANT, scans).page(query)
         await engine.dispose()
         return refused
 

@@ -14,7 +14,7 @@ from api_gateway.webhooks.outbox import Claim, Outbox, WebhookEvent
 from api_gateway.webhooks.reading import Webhooks
 from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
 from harness_worker.schema import turns, webhooks
-from harness_worker.wire import TENANT
+from harness_worker.wire import DEFAULT_TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
 
 GOOD = ReceiverAnswer(status_code=200), Verdict(outcome=Outcome.DELIVERED)
@@ -60,7 +60,7 @@ def play(gateway: Gateway, story: Story) -> None:
 
 def due(turn_id: str) -> DueDelivery:
     """The turn's delivery, if it is found to be due."""
-    return DueDelivery(turn_id=turn_id, lane=Lane(tenant=TENANT, host="h"))
+    return DueDelivery(turn_id=turn_id, lane=Lane(tenant=DEFAULT_TENANT, host="h"))
 
 
 async def claimed(outbox: Outbox, turn_id: str) -> list[Claim]:
@@ -88,7 +88,7 @@ def test_nothing_is_due_before_something_happens(gateway: Gateway, turn_id: str)
         assert (await outbox.due(9, Full()), await claimed(outbox, turn_id)) == ([], [])
         gateway.worker.finish(turn_id, live=False)
         assert await outbox.due(9, Full(hosts=["other"], tenants=["other"])) == [due(turn_id)]
-        assert await outbox.due(9, Full(hosts=["h"])) == await outbox.due(9, Full(tenants=[TENANT])) == []
+        assert await outbox.due(9, Full(hosts=["h"])) == await outbox.due(9, Full(tenants=[DEFAULT_TENANT])) == []
         assert await outbox.due_of([turn_id, "another"]) == [due(turn_id)]
         assert await outbox.due_of(["another"]) == await claimed(outbox, "another") == []
         assert [claim.seq for claim in await claimed(outbox, turn_id)] == [3]
@@ -200,7 +200,7 @@ def test_webhook_of_another_tenant_is_none(gateway: Gateway, turn_id: str) -> No
 
     async def story(_: Outbox) -> None:
         engine = create_engine(gateway.settings.database_url)
-        assert await Webhooks(engine, TENANT).of_turn(turn_id) is not None
+        assert await Webhooks(engine, DEFAULT_TENANT).of_turn(turn_id) is not None
         assert await Webhooks(engine, "another").of_turn(turn_id) is None
         await engine.dispose()
 

@@ -19,7 +19,7 @@ from harness_worker.core.api_keys import ApiKey, KeyState, checked_name
 from harness_worker.credentials import KEY_PREFIX, key_digest
 from harness_worker.entrypoints.view.key_table import key_table
 from harness_worker.errors import ConfigError
-from harness_worker.wire import TENANT
+from harness_worker.wire import DEFAULT_TENANT
 
 KEY: Final = KEY_PREFIX + secrets.token_urlsafe(32)
 OTHER: Final = KEY_PREFIX + secrets.token_urlsafe(32)
@@ -171,9 +171,9 @@ def test_key_decides_wherever_it_comes_from(keyless: bool, client: tuple[str, in
 @pytest.mark.parametrize(
     ("keyless", "client", "headers", "answer"),
     [
-        (True, HERE, {}, TENANT),
-        (True, None, {}, TENANT),
-        (True, HERE, {"authorization": "Bearer made-up", "host": "localhost:1"}, TENANT),
+        (True, HERE, {}, DEFAULT_TENANT),
+        (True, None, {}, DEFAULT_TENANT),
+        (True, HERE, {"authorization": "Bearer made-up", "host": "localhost:1"}, DEFAULT_TENANT),
         (True, THERE, {}, 401),
         (True, THERE, {"authorization": "Bearer made-up", "host": "localhost"}, 401),
         (True, HERE, {"host": "evil.example"}, 403),

@@ -19,7 +19,7 @@ from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.plain import one_line, plain
 from harness_worker.entrypoints.view.figures import counted
-from harness_worker.wire import TENANT, rfc3339
+from harness_worker.wire import DEFAULT_TENANT, rfc3339
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,7 +43,7 @@ Tenant: TypeAlias = Annotated[str, typer.Option(metavar="NAME", help="Whose user
 def list_(
     *,
     user: User,
-    tenant: Tenant = TENANT,
+    tenant: Tenant = DEFAULT_TENANT,
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{kind, text, turn_id, created_at}]}.")] = False,
 ) -> None:
@@ -63,7 +63,7 @@ def list_(
 def forget(
     *,
     user: User,
-    tenant: Tenant = TENANT,
+    tenant: Tenant = DEFAULT_TENANT,
     home: JournalHome = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {forgotten}.")] = False,
 ) -> None:

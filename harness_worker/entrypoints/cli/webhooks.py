@@ -13,7 +13,7 @@ from harness_worker.credentials import tenant_webhook_secret, webhook_secrets
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.errors import ConfigError
-from harness_worker.wire import TENANT
+from harness_worker.wire import DEFAULT_TENANT
 
 _HELP = """Print the secret with which a receiver verifies that a webhook is genuine.
 
@@ -34,7 +34,7 @@ def _group() -> None:  # pyright: ignore[reportUnusedFunction] - a single comman
 @app.command("secret", help=_HELP, short_help="Print the secret that receivers verify with.")
 def secret(
     *,
-    tenant: Annotated[str, typer.Option(metavar="NAME", help="Whose webhooks it verifies.")] = TENANT,
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="Whose webhooks it verifies.")] = DEFAULT_TENANT,
     home: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where `harness up` keeps one, if none is set. [env: HARNESS_HOME]"),
