@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.memory.memories import Memory, Remembered
-from harness_worker.core.prompting.prompt import PastTurn, RequestKind
+from harness_worker.core.prompting.past import PastTurn
+from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.core.reads import SettledRead
 from harness_worker.core.records import Call, Event, Message, Turn
 from harness_worker.core.registration.thinking import ThinkLevel

@@ -10,15 +10,8 @@ from itertools import count
 
 from tenacity import Retrying
 
-from harness_worker.core.prompting.prompt import (
-    NOTHING,
-    PastTurn,
-    Prompt,
-    RequestKind,
-    is_unprepared,
-    known_preparation,
-    prepare,
-)
+from harness_worker.core.prompting.past import PastTurn
+from harness_worker.core.prompting.prompt import NOTHING, Prompt, RequestKind, is_unprepared, known_preparation, prepare
 from harness_worker.core.prompting.tool_selection import kept, selects
 from harness_worker.core.records import Turn
 from harness_worker.core.registration.hooks import StreamChunk, overrides

@@ -17,7 +17,7 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.pruning import SqlPruning
 from harness_worker.adapters.sql.store import SqlTurnStore
-from harness_worker.core.prompting.prompt import PastTurn
+from harness_worker.core.prompting.past import PastTurn
 from harness_worker.core.records import Call, Carried
 from harness_worker.entrypoints.cli.prune_sessions import prune
 from harness_worker.schema import past_messages, past_turns, turns

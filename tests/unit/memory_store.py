@@ -11,7 +11,7 @@ from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.children import awaited_by, leaves_children, open_delegated
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.memory.memories import Memory, scope_of
-from harness_worker.core.prompting.prompt import PastTurn
+from harness_worker.core.prompting.past import PastTurn
 from harness_worker.core.queueing import first_message, queued_at, queued_event
 from harness_worker.core.records import Call, CallStatus, Event, EventDraft, Message, Park, Turn
 from harness_worker.core.registration.tools import AgentSpec

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from harness_worker.core.asides import AsideAnswer, compacted, compaction
 from harness_worker.core.decisions import Snapshot
 from harness_worker.core.forks import adopt_past
-from harness_worker.core.prompting.prompt import Gathered, PastTurn, Prompt, is_unprepared, known_preparation, prepare
+from harness_worker.core.prompting.past import PastTurn
+from harness_worker.core.prompting.prompt import Gathered, Prompt, is_unprepared, known_preparation, prepare
 from harness_worker.core.prompting.tool_selection import kept, selects
 from harness_worker.core.records import Message, Turn
 from harness_worker.core.registration.registry import Registry

@@ -12,15 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness_worker.core.ending import FALLBACK_TEXTS, NO_ANSWER_TEXT
-from harness_worker.core.prompting.prompt import (
-    CLOSINGS,
-    DECLINED,
-    DECLINED_WORDS,
-    Gathered,
-    PastTurn,
-    Prompt,
-    prepare,
-)
+from harness_worker.core.prompting.past import CLOSINGS, DECLINED, DECLINED_WORDS, PastTurn
+from harness_worker.core.prompting.prompt import Gathered, Prompt, prepare
 from harness_worker.core.prompting.sent import WORDLESS
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.registration.registry import Registry

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness_worker.core.prompting.prompt import PastTurn, prepare
+from harness_worker.core.prompting.past import PastTurn
+from harness_worker.core.prompting.prompt import prepare
 from harness_worker.core.prompting.tool_selection import callable_tools, chosen, selects, words_of
 from harness_worker.core.records import Message, TurnPreparation
 from harness_worker.core.registration.effects import Effect

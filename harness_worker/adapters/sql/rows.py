@@ -21,7 +21,7 @@ from harness_worker.core.outcomes import (
     from_record,
     to_record,
 )
-from harness_worker.core.prompting.prompt import PastTurn
+from harness_worker.core.prompting.past import PastTurn
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Carried, Event, Message, Park, Turn, TurnPreparation
 from harness_worker.core.registration.delegation import Delegation

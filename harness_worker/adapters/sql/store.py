@@ -46,7 +46,7 @@ from harness_worker.adapters.sql.transactions import Outcome, committing, read, 
 from harness_worker.core.afterwards import after, needs_beats
 from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
-from harness_worker.core.prompting.prompt import PastTurn
+from harness_worker.core.prompting.past import PastTurn
 from harness_worker.core.queueing import first_message, queued_at, queued_event
 from harness_worker.core.records import Call, CallStatus, Event, Message, Park, Turn
 from harness_worker.ports import EventSink, HeldTurn, LoadedTurn, OverdueTurn, RunningCall, WaitingTurn

@@ -16,37 +16,14 @@ from enum import StrEnum
 from typing import Any, Final
 
 from harness_worker.core.canonical import canonical
-from harness_worker.core.ending import NO_ANSWER_TEXT
 from harness_worker.core.prompting.artifact_reading import refers, tools_for
-from harness_worker.core.prompting.sent import (
-    WORDLESS,
-    TurnMessages,
-    bound_from,
-    ending_in_words,
-    is_wordless,
-    noted,
-    since_summary,
-    tagged,
-    text_block,
-    without_open_searches,
-)
+from harness_worker.core.prompting.past import PastTurn, as_read
+from harness_worker.core.prompting.sent import UNPREPARED, TurnMessages, as_sent, bound_from, since_summary, tagged
 from harness_worker.core.prompting.tool_selection import named_in, offered
 from harness_worker.core.records import Carried, Message, Turn, TurnPreparation
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.sources.context_pack import ContextPack, memory_block, untrusted_block
-from harness_worker.wire import StopReason, TurnStatus
 
-CLOSINGS: Final[Mapping[TurnStatus, str]] = {
-    TurnStatus.CANCELLED: "(This request was cancelled before it was answered.)",
-    TurnStatus.FAILED: "(This request failed before it was answered.)",
-}
-"""Stand-ins for an answer that never came."""
-
-DECLINED_WORDS: Final = "(A request that the model declined.)"
-DECLINED: Final = "(The model declined to go on with this request.)"
-"""Stand-ins for a request that a model declined, and for its refusal."""
-
-_UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
 _NOTHING_CARRIED: Final = Carried()
 
 
@@ -58,27 +35,6 @@ class RequestKind(StrEnum):
     COMPACTION = "compaction"
     JUDGE = "judge"
     MEMORY = "memory"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastTurn:
-    """A turn of the session that has ended.
-
-    Args:
-        status: How it ended.
-        output_text: The answer its user was given.
-        preparation: What it was sent with; ``None`` if no model ever answered.
-        messages: Its own history.
-        stop_reason: Why it ended; ``None`` if it was copied to a fork by a version that did not store the reason.
-        carried: What prompts still need of the history up to its summary, if it made one.
-    """
-
-    status: TurnStatus
-    output_text: str
-    preparation: TurnPreparation | None
-    messages: tuple[Message, ...]
-    stop_reason: StopReason | None = None
-    carried: Carried | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +111,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
     system = agent.system if turn.system_prompt_override is None else turn.system_prompt_override
     known = known_preparation(turn, past)
     kept = turn.preparation or _first_preparation(turn, agent, known, gathered)
-    turns = (*map(_as_read, past), (kept, as_sent(own, kept)))
+    turns = (*map(as_read, past), (kept, as_sent(own, kept)))
     carried = _carried(turn.carried or (past[0].carried if past else None) or _NOTHING_CARRIED, turns)
     tools = (
         offered(agent, selected, carried.tools, artifact_reader)
@@ -185,6 +141,23 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
     )
 
 
+def is_unprepared(turn: Turn) -> bool:
+    """Whether the turn's context has yet to be made; a turn started before preparations existed goes on without one."""
+    return turn.preparation is None and turn.step == 0
+
+
+def known_preparation(turn: Turn, past: Sequence[PastTurn]) -> TurnPreparation | None:
+    """What the session was last sent with: this turn's preparation, or that of the last earlier turn that was sent."""
+    before = (each.preparation for each in reversed(past) if each.preparation is not None)
+    return turn.preparation or next(before, None)
+
+
+def provider_of(model: str) -> str:
+    """The provider of a model, by the model's name."""
+    provider, separator, _ = model.partition(":")
+    return provider if separator else "anthropic"
+
+
 def _carried(before: Carried, turns: Sequence[TurnMessages]) -> Carried:
     """What later prompts need of these turns and of those before them, which are known only by ``before``."""
     said = [message for _, messages in turns for message in messages]
@@ -204,17 +177,12 @@ def _bound(turn: TurnMessages, prefix_hash: str) -> TurnMessages:
     return preparation, bound_from(messages, max(preparation.bound_from, preparation.compacted_at))
 
 
-def is_unprepared(turn: Turn) -> bool:
-    """Whether the turn's context has yet to be made; a turn started before preparations existed goes on without one."""
-    return turn.preparation is None and turn.step == 0
-
-
 def _first_preparation(
     turn: Turn, agent: AgentSpec, before: TurnPreparation | None, gathered: Gathered
 ) -> TurnPreparation:
     """The turn's first preparation; of the previous one it keeps only the length of the last prompt."""
     return replace(
-        _UNPREPARED,
+        UNPREPARED,
         context=_contexts_of(turn, model=agent.model, gathered=gathered) if is_unprepared(turn) else (),
         prompt_tokens=before.prompt_tokens if before is not None else 0,
         prompt_chars=before.prompt_chars if before is not None else 0,
@@ -223,28 +191,17 @@ def _first_preparation(
     )
 
 
-def known_preparation(turn: Turn, past: Sequence[PastTurn]) -> TurnPreparation | None:
-    """What the session was last sent with: this turn's preparation, or that of the last earlier turn that was sent."""
-    return turn.preparation or _last_preparation(past)
-
-
 def _offered(
     known: TurnPreparation | None, agent: AgentSpec, tools: Sequence[ToolSpec], selected: Sequence[str]
 ) -> Mapping[str, tuple[str, ...]]:
     """The tools that the session is offered, by agent, stored for its later turns, including those of other agents."""
-    before = (known or _UNPREPARED).offered
+    before = (known or UNPREPARED).offered
     return {**before, agent.name: tuple(tool.name for tool in tools)} if selected else before
 
 
 def _prefix_hash(model: str, system: str, tools: Sequence[ToolSpec], summary: str | None) -> str:
     prefix: dict[str, Any] = {"model": model, "system": system, "tools": [_shown(tool) for tool in tools]}
     return _sha256(prefix if summary is None else {**prefix, "summary": summary})
-
-
-def provider_of(model: str) -> str:
-    """The provider of a model, by the model's name."""
-    provider, separator, _ = model.partition(":")
-    return provider if separator else "anthropic"
 
 
 def _contexts_of(turn: Turn, *, model: str, gathered: Gathered) -> tuple[str, ...]:
@@ -263,61 +220,6 @@ def _contexts_of(turn: Turn, *, model: str, gathered: Gathered) -> tuple[str, ..
     skill = tagged("skill_context", turn.skill_context) if turn.skill_context else ""
     parts = (metadata, memory_block(gathered.facts), untrusted_block(gathered.pack), skill)
     return tuple(part for part in parts if part)
-
-
-def with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[Message, ...]:
-    """A turn's messages as they are sent: the user's words with their context before them."""
-    if not messages:
-        return ()
-    first, *rest = messages
-    words = first.content if isinstance(first.content, str) and first.content.strip() else ""
-    blocks = [text_block(text) for text in (*context, words) if text]
-    return (replace(first, content=blocks if context else words or WORDLESS), *rest)
-
-
-def as_sent(messages: Sequence[Message], preparation: TurnPreparation) -> tuple[Message, ...]:
-    """A turn's own messages as they are sent."""
-    spoken = tuple(map(ending_in_words, messages))
-    return noted(with_context(spoken, preparation.context), preparation.notes)
-
-
-def _as_read(past: PastTurn) -> TurnMessages:
-    """The messages of an earlier turn, ending with the assistant's, because another user message follows.
-
-    A turn that failed before any model answered is left out: a message that a provider rejected would fail every time.
-    """
-    if past.stop_reason is StopReason.REFUSAL:
-        return past.preparation, _without_declined(past.messages)
-    said = without_open_searches(past.messages)
-    spoken = said[:-1] if said and is_wordless(said[-1]) else said
-    if past.status is TurnStatus.FAILED and not any(message.role == "assistant" for message in spoken):
-        return past.preparation, ()
-    sent = as_sent(spoken, past.preparation or _UNPREPARED)
-    if sent and sent[-1].role == "assistant":
-        return past.preparation, sent
-    closing = CLOSINGS.get(past.status) or past.output_text or NO_ANSWER_TEXT
-    return past.preparation, (*sent, Message(role="assistant", content=[text_block(closing)]))
-
-
-def _without_declined(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """What is sent of a turn whose last reply was a refusal; sent in full, it would be declined every time.
-
-    Calls and their results stay, because what they did is done; a turn without any is left out. Thinking goes too: it
-    is only valid after the user's words, which are replaced.
-    """
-    roles = [message.role for message in messages]
-    refusal = max((at for at, role in enumerate(roles) if role == "assistant"), default=0)
-    results = max((at for at, role in enumerate(roles[:refusal]) if role == "user"), default=0)
-    if results == 0:
-        return ()
-    words = replace(messages[0], content=[text_block(DECLINED_WORDS)])
-    done = map(ending_in_words, without_open_searches(messages[1 : results + 1]))
-    closing = Message(role="assistant", content=[text_block(DECLINED)])
-    return bound_from((words, *done, closing), len(messages))
-
-
-def _last_preparation(past: Sequence[PastTurn]) -> TurnPreparation | None:
-    return next((turn.preparation for turn in reversed(past) if turn.preparation is not None), None)
 
 
 def _shown(tool: ToolSpec) -> list[Any]:

@@ -17,6 +17,9 @@ TurnMessages: TypeAlias = tuple[TurnPreparation | None, tuple[Message, ...]]
 WORDLESS: Final = "(no text)"
 """The stand-in for a message that would be empty, which no provider accepts."""
 
+UNPREPARED: Final = TurnPreparation(context=(), prefix_hash="")
+"""The preparation of a turn that was never sent."""
+
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
@@ -48,13 +51,6 @@ def with_short_results(message: Message, most_chars: int) -> Message:
     return message if short == blocks else replace(message, content=short)
 
 
-def _short(block: dict[str, Any], most_chars: int) -> dict[str, Any]:
-    content = block.get("content")
-    if block.get("type") != "tool_result" or not isinstance(content, str):
-        return block
-    return {**block, "content": cut_text(content, most_chars)}
-
-
 def is_wordless(message: Message) -> bool:
     """Whether it contains no words of the model, or only thinking."""
     return message.role == "assistant" and not _without_last_thoughts(blocks_of(message))
@@ -78,31 +74,10 @@ def without_open_searches(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(_without_open_searches(message, ended) for message in messages)
 
 
-def _without_open_searches(message: Message, ended: Set[object]) -> Message:
-    blocks = blocks_of(message)
-    kept = [block for block in blocks if block.get("type") != "server_tool_use" or block.get("id") in ended]
-    return message if kept == blocks else replace(message, content=kept)
-
-
-def noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Message, ...]:
-    """A turn's messages with each note placed after the results that it is about.
-
-    Args:
-        messages: The turn's own messages.
-        notes: Notes by the step that reads them; empty ones are left out.
-    """
-    if not any(notes.values()):
-        return tuple(messages)
-    return tuple(_with_note(message, notes.get(str(step))) for message, step in _with_steps(messages))
-
-
-def _with_steps(messages: Sequence[Message]) -> Iterator[tuple[Message, int]]:
-    """Each message with the number of model messages before it."""
-    return zip(messages, accumulate((message.role == "assistant" for message in messages), initial=0), strict=False)
-
-
-def _with_note(message: Message, note: str | None) -> Message:
-    return with_text_behind(message, tagged("reflection", note)) if note and message.role == "user" else message
+def as_sent(messages: Sequence[Message], preparation: TurnPreparation) -> tuple[Message, ...]:
+    """A turn's own messages as they are sent."""
+    spoken = tuple(map(ending_in_words, messages))
+    return _noted(_with_context(spoken, preparation.context), preparation.notes)
 
 
 def since_summary(turns: Sequence[TurnMessages]) -> tuple[Message, ...]:
@@ -117,6 +92,50 @@ def since_summary(turns: Sequence[TurnMessages]) -> tuple[Message, ...]:
 def bound_from(messages: Sequence[Message], first: int) -> tuple[Message, ...]:
     """A turn's messages without the thinking before that step, which no provider accepts under another prefix."""
     return tuple(_without_thinking(each) if step < first else each for each, step in _with_steps(messages))
+
+
+def _short(block: dict[str, Any], most_chars: int) -> dict[str, Any]:
+    content = block.get("content")
+    if block.get("type") != "tool_result" or not isinstance(content, str):
+        return block
+    return {**block, "content": cut_text(content, most_chars)}
+
+
+def _without_open_searches(message: Message, ended: Set[object]) -> Message:
+    blocks = blocks_of(message)
+    kept = [block for block in blocks if block.get("type") != "server_tool_use" or block.get("id") in ended]
+    return message if kept == blocks else replace(message, content=kept)
+
+
+def _with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[Message, ...]:
+    """A turn's messages as they are sent: the user's words with their context before them."""
+    if not messages:
+        return ()
+    first, *rest = messages
+    words = first.content if isinstance(first.content, str) and first.content.strip() else ""
+    blocks = [text_block(text) for text in (*context, words) if text]
+    return (replace(first, content=blocks if context else words or WORDLESS), *rest)
+
+
+def _noted(messages: Sequence[Message], notes: Mapping[str, str]) -> tuple[Message, ...]:
+    """A turn's messages with each note placed after the results that it is about.
+
+    Args:
+        messages: The turn's own messages.
+        notes: Notes by the step that reads them; empty ones are left out.
+    """
+    if not any(notes.values()):
+        return tuple(messages)
+    return tuple(_with_note(message, notes.get(str(step))) for message, step in _with_steps(messages))
+
+
+def _with_note(message: Message, note: str | None) -> Message:
+    return with_text_behind(message, tagged("reflection", note)) if note and message.role == "user" else message
+
+
+def _with_steps(messages: Sequence[Message]) -> Iterator[tuple[Message, int]]:
+    """Each message with the number of model messages before it."""
+    return zip(messages, accumulate((message.role == "assistant" for message in messages), initial=0), strict=False)
 
 
 def _kept(messages: Sequence[Message], newest: int) -> Iterator[Message]:
