@@ -38,8 +38,8 @@ class Answer:
 class Changed:
     """Changed calls, and the events that report the changes."""
 
-    calls: tuple[Call, ...] = ()
-    events: tuple[EventDraft, ...] = ()
+    calls: tuple[Call, ...]
+    events: tuple[EventDraft, ...]
 
 
 def question_of(call: Call) -> Approval | None:

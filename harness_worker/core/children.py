@@ -32,7 +32,7 @@ class Settled:
 
     turn: Turn
     calls: tuple[Call, ...]
-    events: tuple[EventDraft, ...] = ()
+    events: tuple[EventDraft, ...]
 
 
 # --- time

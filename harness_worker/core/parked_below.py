@@ -27,7 +27,7 @@ class Noticed:
     """
 
     turn: Turn
-    events: tuple[EventDraft, ...] = ()
+    events: tuple[EventDraft, ...]
 
 
 def notice(snapshot: Snapshot, turn: Turn, calls: Iterable[Call]) -> Noticed:

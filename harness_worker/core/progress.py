@@ -45,7 +45,7 @@ class Finished:
         left: The calls that were cut short and may still be running.
     """
 
-    followed: bool = False
+    followed: bool
     left: tuple[Call, ...] = ()
 
 

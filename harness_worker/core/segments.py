@@ -26,9 +26,9 @@ class Segment:
         asked: Calls that hooks must be asked about before they can be sent; if there are any, nothing is sent.
     """
 
-    denied: tuple[Call, ...] = ()
-    sent: tuple[Call, ...] = ()
-    asked: tuple[Call, ...] = ()
+    denied: tuple[Call, ...]
+    sent: tuple[Call, ...]
+    asked: tuple[Call, ...]
 
 
 def next_segment(

@@ -272,7 +272,7 @@ def test_children_of_a_turn_that_ends_are_looked_at() -> None:
     sending = Sending(
         store=engine.store, gate=engine.gate, dispatcher=engine.sent, finalizer=engine.finalizer, visit=visit
     )
-    sending.finish(Finished(left=(asked(0), running(a_write(1)))))
+    sending.finish(Finished(followed=False, left=(asked(0), running(a_write(1)))))
     assert engine.sent.advanced == [(child_turn_id(visit.turn.id, "0.0"), visit.turn.priority)]
 
 

@@ -6,7 +6,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -30,8 +30,8 @@ _Told: TypeAlias = dict[str, str] | None
 class DocText:
     """A docstring's text without its known sections, and its descriptions of arguments by name."""
 
-    description: str = ""
-    arguments: dict[str, str] = field(default_factory=dict[str, str])
+    description: str
+    arguments: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
