@@ -19,6 +19,7 @@ from harness_worker.variables import (
     loaded,
     refusal,
 )
+from harness_worker.wire import complaint
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
@@ -151,7 +152,7 @@ def variable_of(field: str) -> str:
 
 def _complaint(error: ErrorDetails) -> str:
     if not error["loc"]:  # about several settings, which the message names
-        return str(error["msg"]).removeprefix("Value error, ")
+        return complaint(error)
     field = str(error["loc"][0])
     return refusal(variable_of(field), error, is_secret=_is_secret(field))
 

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from harness_worker.credentials import webhook_secrets
 from harness_worker.errors import ConfigError
 from harness_worker.urls import BROKER_SCHEMES, HTTP_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
+from harness_worker.wire import complaint
 
 PREFIX: Final = "HARNESS_"
 
@@ -101,5 +102,5 @@ def refusal(variable: str, error: ErrorDetails, *, is_secret: bool) -> str:
     """What is wrong with the value of a variable; secrets and passwords are masked."""
     given = error.get("input")
     shown = "***" if is_secret else repr(masked(given) if isinstance(given, str) else given)
-    message = "give 1 or 0" if error["type"] == "bool_parsing" else str(error["msg"]).removeprefix("Value error, ")
+    message = "give 1 or 0" if error["type"] == "bool_parsing" else complaint(error)
     return f"{variable}={shown}: {message[:1].lower()}{message[1:]}"

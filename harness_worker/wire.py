@@ -1,6 +1,7 @@
-"""What crosses process borders: task and queue names, statuses, messages, and the time and id formats.
+"""What crosses process borders: names of tasks and queues, statuses, messages, formats of ids and times.
 
-Shared by the worker and the gateway; knows neither.
+Also what both sides accept of a request, and how they say what is wrong with it. Shared by the worker and the gateway;
+knows neither.
 """
 
 from __future__ import annotations
