@@ -28,10 +28,11 @@ from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Clock, Dispatcher, Gate, ReadAttempt, StopSignal, TurnStore
 from harness_worker.turn.asking import Asking
 from harness_worker.turn.deciding import Deciding
-from harness_worker.turn.edits import check_edits, reads_apart
+from harness_worker.turn.edits import check_edits
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.hooking import HookCaller, tell_start
 from harness_worker.turn.model_step import ModelStep
+from harness_worker.turn.planner import reads_apart
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.turn.scarcity import is_passing, scarcity_is_transient
 from harness_worker.turn.sending import Sending
