@@ -37,9 +37,9 @@ from harness_worker.ports import (
     TurnStore,
 )
 from harness_worker.threads.timeouts import OverdueCalls
+from harness_worker.turn.model_retries import retrying, wished_s
 from harness_worker.turn.model_step import client_for
 from harness_worker.turn.results import turn_result
-from harness_worker.turn.retrying import retrying, wished_s
 from harness_worker.wire import DEFAULT_SCRIPT, MEMORY
 
 log = logging.getLogger(__name__)

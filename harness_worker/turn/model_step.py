@@ -22,7 +22,7 @@ from harness_worker.ports import Clock, ModelClient, ModelReply, ModelRequest, S
 from harness_worker.turn.deltas import Deltas, Hint
 from harness_worker.turn.gathering import Gathering
 from harness_worker.turn.hooking import HookCaller, turn_fields
-from harness_worker.turn.retrying import retrying
+from harness_worker.turn.model_retries import retrying
 from harness_worker.turn.tool_selector import ToolSelector
 
 log = logging.getLogger(__name__)

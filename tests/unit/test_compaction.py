@@ -22,7 +22,7 @@ from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import MODEL_SLACK_S
 from harness_worker.errors import ModelError, PromptTooLong, Stopped, TransientError
 from harness_worker.ports import HeldTurn, ModelReply, ModelRequest
-from harness_worker.turn.retrying import MODEL_TRIES
+from harness_worker.turn.model_retries import MODEL_TRIES
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, TIMING, a_turn
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, Told, answers, asks
