@@ -8,7 +8,7 @@ import pytest
 from celery import Celery, _state, shared_task
 
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.adapters.celery.own import as_current
+from harness_worker.adapters.celery.isolation import as_current
 from harness_worker.config import Settings
 
 

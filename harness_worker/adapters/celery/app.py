@@ -6,7 +6,7 @@ from typing import Any
 
 from celery import Celery
 
-from harness_worker.adapters.celery.own import OwnCelery
+from harness_worker.adapters.celery.isolation import OwnCelery
 from harness_worker.config import Settings
 from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, DEFAULT_TOOL_QUEUE
 

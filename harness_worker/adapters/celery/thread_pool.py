@@ -13,7 +13,7 @@ from celery.concurrency.base import apply_target
 from celery.concurrency.thread import ApplyResult, TaskPool
 from celery.exceptions import Ignore, Reject
 
-from harness_worker.adapters.celery.own import as_current
+from harness_worker.adapters.celery.isolation import as_current
 from harness_worker.adapters.celery.results import PASSING
 from harness_worker.adapters.celery.tasks import AWAY_S
 from harness_worker.wire import SUBMIT_TASK

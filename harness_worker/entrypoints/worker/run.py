@@ -14,7 +14,7 @@ from celery.app import trace
 from celery.signals import worker_process_init, worker_ready
 
 from harness_worker.adapters.celery.bootsteps import DRAIN_TICK_S, Drain, ticker
-from harness_worker.adapters.celery.own import Surroundings
+from harness_worker.adapters.celery.isolation import Surroundings
 from harness_worker.adapters.celery.pool_processes import ToolPool
 from harness_worker.adapters.celery.stopping import serve_drain
 from harness_worker.adapters.celery.thread_pool import AnsweringThreads
