@@ -1,4 +1,4 @@
-"""What a turn is made with: the time that begins, its user message, and the event that says that it is queued."""
+"""How a new turn is stored: with its times, its user's message, and the event that says that it is queued."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harness_worker.core.records import Event, Message, Turn
 
 
 def queued_at(turn: Turn, now: float) -> Turn:
-    """The turn as it is stored, from whose budget its deadline follows; its first message and event are counted."""
+    """The turn as it is stored at that time; its first message and event are counted."""
     deadline_at = now + turn.budget.timeout_s
     return replace(turn, created_at=now, wake_at=now, deadline_at=deadline_at, last_seq=1, message_count=1)
 

@@ -124,7 +124,7 @@ class Coordinator:
     def _visit(self, visit: Visit, work: Callable[[], Finished | Dispatch | None]) -> None:
         try:
             with scarcity_is_transient():
-                self._follow(visit, work())
+                self._carry_out(visit, work())
         except TransientError as error:
             log.warning("visit of turn %s put off: %s", visit.turn.id, error)
             self._put_off(visit)
@@ -252,7 +252,7 @@ class Coordinator:
     def _deciding(self, visit: Visit) -> Deciding:
         return Deciding(store=self.store, gate=self.gate, finalizer=self.finalizer, visit=visit)
 
-    def _follow(self, visit: Visit, after: Finished | Dispatch | None) -> None:
+    def _carry_out(self, visit: Visit, after: Finished | Dispatch | None) -> None:
         sending = Sending(
             store=self.store, gate=self.gate, dispatcher=self.dispatcher, finalizer=self.finalizer, visit=visit
         )

@@ -71,7 +71,7 @@ class Finalizer:
         """The sources that a reply cites of those that the model was given; none if finding them fails."""
         return self._guarded("citations", turn, partial(cite, text, prompt.carried.sources, prompt.messages), ())
 
-    def follow(self, turn: Turn) -> None:
+    def report(self, turn: Turn) -> None:
         """Report a turn whose end is committed. Never raises; costs nothing if there is nobody to report to."""
         self._trace(turn.id)
         agent = self._agents.get(turn.agent)

@@ -100,44 +100,6 @@ class InlineDispatcher:
         self._wakes_of(turn_id).put(None)
         return True
 
-    def _start_aside(self, turn_id: str) -> None:
-        """Start a thread that drives a turn that another turn asked for, unless there is one."""
-        with self._lock:
-            driver = self._drivers.get(turn_id)
-            if driver is None or not driver.is_alive():
-                driver = threading.Thread(target=self._work_aside, args=(turn_id,), name="inline-turn", daemon=True)
-                self._drivers[turn_id] = driver
-                driver.start()
-
-    def _wakes_of(self, turn_id: str) -> queue.SimpleQueue[None]:
-        with self._lock:
-            return self._wakes[turn_id]
-
-    def _work(self, turn_id: str) -> None:
-        what = f"looking at turn {turn_id}"
-        self._patiently(partial(self._drive.coordinator.advance, turn_id), what)
-        while not self._patiently(partial(self._is_over, turn_id), what):
-            self._patiently(partial(self._look, turn_id), what)
-
-    def _look(self, turn_id: str) -> None:
-        if not answer_all(self._drive.store, turn_id, self._approved):
-            self._wait(turn_id)
-        self._beat()
-        for waited_for in self._left_behind():
-            self._drive.coordinator.advance(waited_for)
-        self._drive.coordinator.advance(turn_id)
-
-    def _work_aside(self, turn_id: str) -> None:
-        try:
-            self._work(turn_id)
-        except Exception:  # the thread's boundary: the turn that asked for this one starts another thread
-            log.exception("turn %s, which another turn asked for, is left as it is for now", turn_id)
-
-    def _approved(self, action: RequiredAction) -> bool | str | Mapping[str, Any]:
-        """The person's answer; only one question is asked at a time, across all turns."""
-        with self._person:
-            return self._approve(action)
-
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
         """See ``ports.Dispatcher.chord``."""
         left = itertools.count(len(calls) - 1, -1)
@@ -165,6 +127,44 @@ class InlineDispatcher:
 
     def stop(self, turn_id: str) -> None:
         """See ``ports.Dispatcher.stop``; does nothing: a thread cannot be stopped, and late results are dropped."""
+
+    def _work(self, turn_id: str) -> None:
+        what = f"looking at turn {turn_id}"
+        self._patiently(partial(self._drive.coordinator.advance, turn_id), what)
+        while not self._patiently(partial(self._is_over, turn_id), what):
+            self._patiently(partial(self._look, turn_id), what)
+
+    def _look(self, turn_id: str) -> None:
+        if not answer_all(self._drive.store, turn_id, self._approved):
+            self._wait(turn_id)
+        self._beat()
+        for waited_for in self._left_behind():
+            self._drive.coordinator.advance(waited_for)
+        self._drive.coordinator.advance(turn_id)
+
+    def _work_or_log(self, turn_id: str) -> None:
+        try:
+            self._work(turn_id)
+        except Exception:  # the thread's boundary: the turn that asked for this one starts another thread
+            log.exception("turn %s, which another turn asked for, is left as it is for now", turn_id)
+
+    def _have_driven(self, turn_id: str) -> None:
+        """Start a thread that drives a turn that another turn asked for, unless there is one."""
+        with self._lock:
+            driver = self._drivers.get(turn_id)
+            if driver is None or not driver.is_alive():
+                driver = threading.Thread(target=self._work_or_log, args=(turn_id,), name="inline-turn", daemon=True)
+                self._drivers[turn_id] = driver
+                driver.start()
+
+    def _wakes_of(self, turn_id: str) -> queue.SimpleQueue[None]:
+        with self._lock:
+            return self._wakes[turn_id]
+
+    def _approved(self, action: RequiredAction) -> bool | str | Mapping[str, Any]:
+        """The person's answer; only one question is asked at a time, across all turns."""
+        with self._person:
+            return self._approve(action)
 
     def _spawn(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name="inline-tool", daemon=True).start()
@@ -211,5 +211,5 @@ class InlineDispatcher:
         if loaded is None or loaded.turn.status.is_final:
             return True
         for call in open_delegated(loaded.calls):
-            self._start_aside(child_turn_id(turn_id, call.call_id))
+            self._have_driven(child_turn_id(turn_id, call.call_id))
         return False

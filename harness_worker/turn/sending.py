@@ -57,7 +57,7 @@ class Sending:
             self._close()
             self._make_way(after)
         finally:
-            self.finalizer.follow(self.visit.turn)
+            self.finalizer.report(self.visit.turn)
 
     def _publish(self, after: Dispatch) -> None:
         """Send calls once the gate knows their attempts; if it refuses, they are left to the next look."""

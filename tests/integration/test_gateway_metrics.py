@@ -259,7 +259,7 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
     )
     loaded = fleet.store.load(gateway.posted()["id"])
     assert loaded is not None
-    coordinator.finalizer.follow(loaded.turn)
+    coordinator.finalizer.report(loaded.turn)
     assert coordinator.finalizer.citations(loaded.turn, "as [doc:a] says", cast("Any", NO_PROMPT)) == ()
     runner = make_call_runner(
         settings=fleet.settings,
