@@ -1,4 +1,4 @@
-"""Calling the code of an application's authors: it may raise anything, and nothing of that may escape."""
+"""Calling the code of an application's authors, which may raise anything."""
 
 from __future__ import annotations
 
