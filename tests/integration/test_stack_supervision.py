@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -36,6 +37,15 @@ MORE_THAN_THERE_IS = 1 << 47
 """A size, in bytes, of a thread's stack that no process has room for, so that the system refuses the thread."""
 
 _PARENT = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {_STUBBORN!r}]); {_POLITE}"
+_HELD = f"""
+import ctypes, os
+held, trace = os.getpid(), ctypes.CDLL(None, use_errno=True).ptrace
+if os.fork() == 0:
+    assert trace(0x4206, held, 0, 0) == 0, os.strerror(ctypes.get_errno())  # PTRACE_SEIZE
+    {_POLITE}
+import signal; signal.pause()
+"""
+"""Once killed, it cannot be waited for until the process that traces it has ended, as if it slept in the kernel."""
 
 
 @pytest.fixture
@@ -64,7 +74,9 @@ def supervisor(output: io.StringIO, stop: StopSignal, grace_s: float) -> Supervi
 
 
 @contextmanager
-def watched_while(act: Callable[[Child], None], home: Home, output: io.StringIO) -> Generator[Child]:
+def watched_while(
+    act: Callable[[Child], None], home: Home, output: io.StringIO, program: str = _POLITE
+) -> Generator[Child]:
     """A child of a supervisor that has watched it while something was done to it, and was then told to stop."""
     stop = StopSignal()
 
@@ -75,7 +87,7 @@ def watched_while(act: Callable[[Child], None], home: Home, output: io.StringIO)
             stop.request(signal.SIGTERM)
 
     with supervisor(output, stop, grace_s=5.0) as group:
-        polite = child(home, output, _POLITE)
+        polite = child(home, output, program)
         group.start(polite)
         wait_until(lambda: said_up(output), "the child's first words")
         helper = threading.Thread(target=act_and_stop)
@@ -153,6 +165,55 @@ def test_child_whose_log_gets_no_thread_is_started_once_more(home: Home, output:
 
     with watched_while(refuse_threads, home, output) as polite:
         assert psutil.pid_exists(polite.pid)
+
+
+def test_child_that_ends_while_no_file_can_be_opened_is_started_once_more(home: Home, output: io.StringIO) -> None:
+    """Nor can what it started be looked for at that moment; that ends before the child is started again."""
+    orphans: list[psutil.Process] = []
+
+    def refuse_files(parent: Child) -> None:
+        wait_until(lambda: said_up(output, 2), "both to speak")
+        orphans.extend(psutil.Process(parent.pid).children())
+        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, usual[1]))
+        try:
+            os.kill(parent.pid, signal.SIGKILL)
+            wait_until(lambda: "tools cannot be started (Too many open files" in output.getvalue(), "the refusal")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        wait_until(lambda: said_up(output, 4), "both to be started again")
+        assert none_runs(orphans)
+
+    with watched_while(refuse_files, home, output, _PARENT) as parent:
+        assert psutil.pid_exists(parent.pid)
+    assert orphans
+
+
+def test_stop_while_no_file_can_be_opened_ends_every_child(home: Home, output: io.StringIO) -> None:
+    """Although nobody can look for what they started; their records stay for the next start, which looks for it."""
+    roles = ("tools", "gateway")
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with supervisor(output, StopSignal(), grace_s=1.0) as group:
+            children = [child(home, output, _STUBBORN, role) for role in roles]
+            for each in children:
+                group.start(each)
+            wait_until(lambda: said_up(output, 2), "the children's first words")
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, usual[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    assert [each.exit_code() for each in children] == [-signal.SIGKILL] * 2
+    assert all(home.pid_file(role).exists() for role in roles)
+
+
+def test_child_that_the_system_does_not_end_holds_nobody_up(home: Home, output: io.StringIO) -> None:
+    """A killed process may sleep in the kernel for ever, for instance because a disk does not answer."""
+    with supervisor(output, StopSignal(), grace_s=1.0) as group:
+        held = child(home, output, _HELD)
+        group.start(held)
+        wait_until(lambda: said_up(output), "the process to be held")
+    assert f"tools (pid {held.pid}) was killed, but the system has not ended it yet" in output.getvalue()
+    wait_until(lambda: held.exit_code() is not None, "its end, after that of the process that traced it")
 
 
 def test_child_that_is_ended_by_a_signal_without_a_name_is_started_again(home: Home, output: io.StringIO) -> None:

@@ -23,6 +23,7 @@ CLI: Final = (sys.executable, "-m", "harness_worker.entrypoints.cli")
 """The command by which a process of the harness starts another one."""
 
 _LOG_END_TIMEOUT_S = 1.0
+_KILL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +82,10 @@ class Child:
         """Start a process in a session of its own, so that Ctrl-C reaches only the supervisor, which drains in order.
 
         Raises:
-            OSError: The system cannot start a process or a thread, or nothing can be written to the home.
+            OSError: What an earlier process left cannot be looked for, the system cannot start a process or a thread,
+                or nothing can be written to the home.
         """
-        self._home.ready_file(self.role).unlink(missing_ok=True)
+        self._bury()
         process = subprocess.Popen(  # noqa: S603 - our own commands
             guarded(self.spec.command),
             env=dict(self.spec.environment),
@@ -110,24 +112,37 @@ class Child:
             self._process.send_signal(sig)
 
     def bury(self) -> None:
-        """Kill what is left of a dead process's session, and remove the record of the process."""
+        """Kill what is left of a dead process's session, and remove the record of the process.
+
+        If the system refuses, as it does while no file can be opened, this is left to the next start of the child or of
+        a stack.
+        """
+        try:
+            self._bury()
+        except OSError as refused:
+            self._log.line("up", f"what {self.role} started cannot be looked for yet ({refused.strerror})")
+
+    def kill(self) -> None:
+        """End it at once, with everything it started."""
+        self.send(signal.SIGKILL)
+        try:
+            if self._process is not None:
+                self._process.wait(_KILL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:  # it sleeps in the kernel, until a disk or a network answers
+            self._log.line("up", f"{self.role} (pid {self.pid}) was killed, but the system has not ended it yet")
+        self.bury()
+
+    def last_words(self) -> str:
+        """The latest lines of its log."""
+        return "\n".join(self._tail)
+
+    def _bury(self) -> None:
         if self._process is not None:
             kill_session(self._process.pid)
         if self._pump is not None:
             self._pump.join(_LOG_END_TIMEOUT_S)
         self._home.pid_file(self.role).unlink(missing_ok=True)
         self._home.ready_file(self.role).unlink(missing_ok=True)
-
-    def kill(self) -> None:
-        """End it at once, with everything it started."""
-        self.send(signal.SIGKILL)
-        if self._process is not None:
-            self._process.wait()
-        self.bury()
-
-    def last_words(self) -> str:
-        """The latest lines of its log."""
-        return "\n".join(self._tail)
 
     def _write_down(self, pid: int) -> None:
         identity = ProcessIdentity.of(pid)
