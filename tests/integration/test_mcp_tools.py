@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from harness_worker.adapters.mcp.keeping import KeptConnection
 from harness_worker.adapters.mcp.servers import place_of
 from harness_worker.core.registration.tool_options import ToolKeywords
 from harness_worker.errors import ConfigError
+from harness_worker.ports import ignore
 from harness_worker.testing.waiting import wait_until
 from tests.apps.mcp.odd import MANY
 from tests.mcp_servers import ROOT, STDIO, HttpServer, Notes, Proxy, context, http_server, odd, proxy
@@ -512,11 +514,14 @@ def test_how_to_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         exec(compile(elsewhere.replace("tickets.example.org", "127.0.0.1:9"), "shop.py", "exec"), names)  # noqa: S102 - likewise
 
 
-def test_call_that_gets_no_thread_is_not_sent(behind: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusal", [RuntimeError("can't start new thread"), MemoryError()])
+def test_call_that_gets_no_thread_is_not_sent(
+    behind: HttpServer, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
     """It may be tried again, whatever it does; the next one is sent once there are threads again."""
 
     def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+        raise refusal
 
     kept, loops = _kept(behind.url), list[asyncio.AbstractEventLoop]()
     make = asyncio.new_event_loop
@@ -528,8 +533,72 @@ def test_call_that_gets_no_thread_is_not_sent(behind: HttpServer, monkeypatch: p
     with monkeypatch.context() as scarce:
         scarce.setattr(asyncio, "new_event_loop", made)
         scarce.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(ToolTransientError, match="was not reached: can't start new thread"):
+        with pytest.raises(ToolTransientError, match=r"was not reached: (can't start new thread|MemoryError)"):
             tool("note", kept)({"text": "x"}, context())
     assert [loop.is_closed() for loop in loops] == [True]
     assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+    kept.close()
+
+
+def test_call_that_gets_no_file_is_not_sent(behind: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it got no thread."""
+    monkeypatch.setattr(sys, "unraisablehook", ignore)  # asyncio's, over the loop that it could not make
+    kept = _kept(behind.url)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, usual[1]))
+    try:
+        with pytest.raises(ToolTransientError, match=r"was not reached: .*Too many open files"):
+            tool("note", kept)({"text": "x"}, context())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+    kept.close()
+
+
+def test_calls_are_answered_whenever_their_connection_is_closed(behind: HttpServer) -> None:
+    """Each is answered on the connection that is being closed, or on the next one."""
+    kept, callers, over = _kept(behind.url), 4, threading.Event()
+
+    def call_often() -> set[str]:
+        return {tool("add", kept)({"a": 1, "b": 1}, context()) for _ in range(25)}
+
+    def close_often() -> None:
+        while not over.is_set():
+            kept.close()
+
+    with ThreadPoolExecutor(callers + 1) as pool:
+        closing = pool.submit(close_often)
+        try:
+            assert [call.result() for call in [pool.submit(call_often) for _ in range(callers)]] == [{"2"}] * callers
+        finally:
+            over.set()
+        closing.result()
+    kept.close()
+
+
+def test_call_that_is_given_up_as_it_is_begun_does_not_go_on(
+    behind: HttpServer, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop may come in the moment between handing the call to the connection's thread and waiting for the answer."""
+    kept, loops, make = _kept(behind.url), list[asyncio.AbstractEventLoop](), asyncio.new_event_loop
+
+    def made() -> asyncio.AbstractEventLoop:
+        loops.append(make())
+        return loops[-1]
+
+    monkeypatch.setattr(asyncio, "new_event_loop", made)
+    assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+    (loop,) = loops
+    hand_over = loop.call_soon_threadsafe
+
+    def hand_over_and_stop(begin: Callable[[], object]) -> None:
+        monkeypatch.undo()
+        hand_over(begin)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", hand_over_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        tool("linger", kept)({"s": 90.0}, context(seconds=100.0))
+    assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+    wait_until(lambda: len(notes.of("lingers")) == len(notes.of("cancelled")), "the server to hear of it")
     kept.close()

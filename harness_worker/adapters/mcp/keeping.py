@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TextIO, TypeVar
@@ -60,18 +61,15 @@ class KeptConnection:
     """
 
     def __init__(self, place: Place, *, mode: Mode, connect_timeout_s: float) -> None:
-        self._place = place
-        self._mode: Mode = mode
-        self._connect_timeout_s = connect_timeout_s
+        self._make_home = partial(_Home, place, mode, connect_timeout_s)
+        self._name = place.name
         self._lock = threading.Lock()
-        self._of: tuple[int, asyncio.AbstractEventLoop] | None = None
-        self._connection: _Connection | None = None
-        self._ending: set[_Connection] = set()
+        self._home: _Home | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether there is a connection that accepts calls."""
-        connection = self._connection
+        connection = self._home and self._home.connection
         return connection is not None and not connection.is_left
 
     def ask(self, request: Callable[[Client], Awaitable[T]], exchange: Exchange, *, within_s: float) -> T:
@@ -81,9 +79,10 @@ class KeptConnection:
             Unreached: There is no connection, and nothing was sent.
             TimeoutError: It took longer than ``within_s`` seconds.
         """
-        loop = self._loop()
-        answer = asyncio.run_coroutine_threadsafe(self._ask(request, exchange, within_s), loop)
+        answer: Future[T] = Future()  # made before anything is sent, so that an interruption at any moment cancels it
         try:
+            with self._lock:  # a loop is left only after what was handed to it
+                self._running_home().hand_over(answer, request, exchange, within_s)
             return answer.result(within_s)
         except BaseException:
             answer.cancel()
@@ -92,26 +91,68 @@ class KeptConnection:
     def close(self) -> None:
         """Close this process's connection, if any, once the calls on it have ended; a later call opens another."""
         with self._lock:
-            (of, self._of), ending = (self._of, None), self._ending
-        if of is not None and of[0] == os.getpid():
-            left = asyncio.run_coroutine_threadsafe(_leave(ending), of[1])
-            with contextlib.suppress(TimeoutError):
-                left.result(_LEAVING_S)
+            home, self._home = self._home, None
+            if home is None or not home.thread.is_alive():
+                return
+            left = asyncio.run_coroutine_threadsafe(home.leave(), home.loop)
+        with contextlib.suppress(TimeoutError):
+            left.result(_LEAVING_S)
 
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        """This process's event loop; made again after a fork, which does not copy threads."""
-        with self._lock:
-            if self._of is None or self._of[0] != os.getpid():
-                loop = asyncio.new_event_loop()
-                thread = threading.Thread(target=_run, args=(loop,), name=f"mcp-{self._place.name}", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as refused:
-                    loop.close()
-                    raise Unreached(f"{self._place.name} was not reached: {refused}") from None
-                self._connection, self._ending = None, set()
-                self._of = (os.getpid(), loop)
-            return self._of[1]
+    def _running_home(self) -> _Home:
+        """This process's event loop and connections; made again after a fork, which does not copy threads."""
+        if self._home is None or not self._home.thread.is_alive():
+            try:
+                self._home = self._make_home()
+                self._home.start()
+            except (RuntimeError, OSError, MemoryError) as refused:
+                why = str(refused) or type(refused).__name__
+                raise Unreached(f"{self._name} was not reached: {why}") from None
+        return self._home
+
+
+class _Home:
+    """An event loop on a thread of its own, and the connections that are used on that thread."""
+
+    def __init__(self, place: Place, mode: Mode, connect_timeout_s: float) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=_run, args=(self.loop,), name=f"mcp-{place.name}", daemon=True)
+        self.connection: _Connection | None = None
+        self._ending: set[_Connection] = set()
+        self._connect = partial(_Connection, place, mode, connect_timeout_s)
+
+    def start(self) -> None:
+        """Start the thread; if the system refuses it, close the loop."""
+        try:
+            self.thread.start()
+        except (RuntimeError, MemoryError):
+            self.loop.close()
+            raise
+
+    def hand_over(
+        self, answer: Future[T], request: Callable[[Client], Awaitable[T]], exchange: Exchange, within_s: float
+    ) -> None:
+        """Have the request asked, from any thread. Its end is told to ``answer``; if that is cancelled, so is it."""
+
+        def begin() -> None:
+            if not answer.cancelled():
+                asked = self.loop.create_task(self._ask(request, exchange, within_s))
+                asked.add_done_callback(partial(_tell, answer))
+                answer.add_done_callback(partial(self._cancel, asked))
+
+        self.loop.call_soon_threadsafe(begin)
+
+    async def leave(self) -> None:
+        """Leave the connections, then stop the loop."""
+        while self._ending:  # a call whose session is over opens another
+            for connection in tuple(self._ending):
+                connection.leave()
+            await asyncio.wait([connection.held for connection in self._ending])
+        self.loop.call_later(_STOP_S, self.loop.stop)
+
+    def _cancel(self, asked: asyncio.Task[T], answer: Future[T]) -> None:
+        if answer.cancelled():
+            with contextlib.suppress(RuntimeError):  # the loop is closed, because the request has ended
+                self.loop.call_soon_threadsafe(asked.cancel)
 
     async def _ask(self, request: Callable[[Client], Awaitable[T]], exchange: Exchange, within_s: float) -> T:
         EXCHANGE.set(exchange)
@@ -127,21 +168,21 @@ class KeptConnection:
             return await self._current().ask(request, within_s)
 
     def _current(self) -> _Connection:
-        if self._connection is None or self._connection.is_left:
-            self._connection = _Connection(self._place, self._mode, self._connect_timeout_s)
-            self._ending.add(self._connection)
-            self._connection.held.add_done_callback(partial(_forget, self._ending, self._connection))
-        return self._connection
+        if self.connection is None or self.connection.is_left:
+            self.connection = self._connect()
+            self._ending.add(self.connection)
+            self.connection.held.add_done_callback(partial(_forget, self._ending, self.connection))
+        return self.connection
 
 
-async def _leave(connections: Iterable[_Connection]) -> None:
-    """Leave the connections, then stop the loop."""
-    held = [connection.held for connection in connections]
-    for connection in tuple(connections):
-        connection.leave()
-    await asyncio.gather(*held)
-    loop = asyncio.get_running_loop()
-    loop.call_later(_STOP_S, loop.stop)
+def _tell(answer: Future[T], asked: asyncio.Task[T]) -> None:
+    error = None if asked.cancelled() else asked.exception()
+    if not answer.set_running_or_notify_cancel():
+        return
+    if asked.cancelled() or error is not None:
+        answer.set_exception(error or asyncio.CancelledError())
+    else:
+        answer.set_result(asked.result())
 
 
 def _forget(connections: set[_Connection], connection: _Connection, _: object) -> None:
