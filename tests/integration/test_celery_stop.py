@@ -5,19 +5,25 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from select import select
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
+from celery.worker import state as worker_state
+from kombu.asynchronous import Hub
 
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.dispatcher import CeleryDispatcher
+from harness_worker.adapters.celery.stopping import SECOND_KNOCK_S, stop_tools
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import load_settings
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import ToolMessage
 from tests.integration.test_gateway_cancel import mailbox
 from tests.processes import runs
 
@@ -335,6 +341,14 @@ except DeadlineReached:
     print("its process:", started[0].wait())
 """
 
+OBEDIENT = """
+import os, signal
+signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"2"))
+os.write(1, b"1")
+while True:
+    signal.pause()
+"""
+
 NO_LEADER = """
 import os
 from harness_worker.adapters.celery.soft_deadline import end_descendants
@@ -438,6 +452,39 @@ def test_signal_to_end_ends_the_process_in_the_middle_of_a_body(ending: signal.S
     command = [sys.executable, "-c", ENDED, str(int(ending))]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (-ending, "")
+
+
+def test_call_that_ended_while_its_parent_was_held_up_does_not_cost_its_process() -> None:
+    """The parent reads what its processes have said before it kills one whose call seems to go on."""
+    hub, request = Hub(), _Running()
+    with subprocess.Popen([sys.executable, "-c", OBEDIENT], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"1"
+        request.worker_pid = process.pid
+        hub.add_reader(process.stdout, worker_state.active_requests.discard, request)
+        worker_state.active_requests.add(request)
+        try:
+            stop_tools(SimpleNamespace(consumer=SimpleNamespace(hub=hub)), "t")
+            assert select([process.stdout], [], [], 20.0)[0], "the process says that its call has ended"
+            began = monotonic()
+            wait_until(lambda: monotonic() > began + SECOND_KNOCK_S, "the time of the second knock")
+            for _ in range(3):
+                hub.run_once()
+            assert request not in worker_state.active_requests
+            assert process.poll() is None
+        finally:
+            worker_state.active_requests.discard(request)
+            process.kill()
+            hub.close()
+
+
+class _Running:
+    """A request of a call, as Celery keeps it."""
+
+    name = "tool.x"
+    hostname = "tools@here"
+    kwargs = ToolMessage(turn_id="t", call_id="0.0", attempt=1, read=True, tenant="default").to_kwargs()
+    worker_pid = 0
 
 
 def test_what_a_body_started_ends_when_it_is_stopped() -> None:

@@ -155,7 +155,11 @@ def test_process_that_ended_the_call_in_time_is_not_killed_for_it(
 ) -> None:
     """It may run a call of another turn by then."""
     later: list[Callable[[], None]] = []
-    timer = SimpleNamespace(call_after=lambda _s, work, args: later.append(partial(work, *args)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+    def call_later(_s: float, _call_soon: object, work: Callable[..., None], *args: object) -> None:
+        later.append(partial(work, *args))
+
+    hub = SimpleNamespace(call_later=call_later, call_soon=None)
     deaf = ["sh", "-c", "trap '' USR1; exec cat"]
     with subprocess.Popen(deaf, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
@@ -164,7 +168,7 @@ def test_process_that_ended_the_call_in_time_is_not_killed_for_it(
         assert process.stdout.readline() == b"begun\n"
         started.worker_pid = process.pid
         monkeypatch.setattr(state, "active_requests", WeakSet([started]))
-        stop_tools(SimpleNamespace(consumer=SimpleNamespace(timer=timer)), "turn_1")
+        stop_tools(SimpleNamespace(consumer=SimpleNamespace(hub=hub)), "turn_1")
         (kill_unresponsive,) = later
         state.active_requests.clear()
         kill_unresponsive()

@@ -50,7 +50,8 @@ def stop_tools(state: Any, turn_id: str) -> None:  # noqa: ANN401 - Celery's own
         log.info("stopping call %s of turn %s", run.call_id, turn_id)
         _signal(run, signal.SIGUSR1)
     if running:
-        state.consumer.timer.call_after(SECOND_KNOCK_S, _kill_unresponsive, (turn_id, frozenset(running)))
+        hub = state.consumer.hub  # call_soon: a thread that was held up first reads which calls have ended meanwhile
+        hub.call_later(SECOND_KNOCK_S, hub.call_soon, _kill_unresponsive, turn_id, frozenset(running))
 
 
 def _kill_unresponsive(turn_id: str, signalled: frozenset[RunningCall]) -> None:
