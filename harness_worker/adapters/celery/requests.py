@@ -1,4 +1,4 @@
-"""A tool task's request in the worker's parent process, which outlives the child and can report its death."""
+"""The requests of tasks in a worker's main thread: a tool's outlives its process, whose death it can report."""
 
 from __future__ import annotations
 
@@ -74,7 +74,18 @@ class ToolRequest(Request):
             log.exception("death of the process of call %s of turn %s not reported", run.call_id, run.turn_id)
 
 
-class SubmitRequest(Request):
+class ThreadRequest(Request):
+    """The request of a coordinator's task: it runs in a thread, which nobody can end, so it goes on and is answered."""
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
+        """Refuse Celery's ``revoke(…, terminate=True)``, over which Celery's own method would fail."""
+        log.warning("%s[%s] goes on: a thread cannot be terminated; cancel its turn instead", self.name, self.id)
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: ANN401 - Celery's own signature
+        """Leave the task to itself while the worker ends at once; its message is delivered again."""
+
+
+class SubmitRequest(ThreadRequest):
     """A request to submit a turn. Only its id is shown, because the producer's message may contain a user's words."""
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature

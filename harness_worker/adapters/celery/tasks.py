@@ -46,6 +46,8 @@ class ThreadTask(Task[..., Any]):
     ``MemoryError``, which Celery raises again before it acknowledges.
     """
 
+    Request = "harness_worker.adapters.celery.requests:ThreadRequest"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any task's
         """Run; raise an ``InvariantError`` for what is not an ``Exception``, and a lack of memory as transient."""
         try:

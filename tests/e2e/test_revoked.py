@@ -1,0 +1,94 @@
+"""Somebody terminates tasks of the harness by Celery's remote control, as Flower does: turns go on, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from harness_worker.testing.waiting import wait_until
+from tests.e2e.outsider import Json, Outsider, add_script, call
+from tests.e2e.times import contents
+from tests.stacks import role_pid
+
+pytestmark = pytest.mark.one_database("sqlite")
+
+SLOW: Json = {"content": [{"type": "text", "text": "done"}], "latency_s": 5.0}
+
+
+@pytest.fixture
+def operator(outsider: Outsider) -> Generator[Celery]:
+    """Somebody who can reach the broker."""
+    with Celery("operator", broker=outsider.broker_url, set_as_current=False) as app:
+        yield app
+
+
+def running(operator: Celery, name: str) -> str:
+    """The id of a task of that name, as soon as one runs."""
+    inspect: Any = operator.control.inspect(timeout=1.0)
+
+    def ids() -> list[str]:
+        answers: dict[str, list[Json]] = inspect.active() or {}
+        return [task["id"] for tasks in answers.values() for task in tasks if task["name"] == name]
+
+    return wait_until(ids, f"a task {name} to run", 30)[0]
+
+
+def terminate(operator: Celery, task_id: str) -> None:
+    """Tell all workers to terminate a task."""
+    control: Any = operator.control
+    control.revoke(task_id, terminate=True, reply=True)
+
+
+def log_of(outsider: Outsider) -> str:
+    """What the stack's processes have written to their log."""
+    return (outsider.directory / "home" / "logs" / "up.log").read_text()
+
+
+def test_look_at_a_turn_that_is_terminated_goes_on(outsider: Outsider, operator: Celery) -> None:
+    """A thread cannot be ended: the worker says so, and the turn ends as if nobody had tried."""
+    turn_id = outsider.post(SLOW)
+    looking = running(operator, "turn.advance")
+    terminate(operator, looking)
+    turn = outsider.end(turn_id)
+    assert (turn["status"], turn["output_text"]) == ("completed", "done")
+    log = log_of(outsider)
+    assert f"turn.advance[{looking}] goes on: a thread cannot be terminated" in log
+    assert "NotImplementedError" not in log
+
+
+def test_turn_that_is_stored_goes_on_though_its_message_is_terminated(outsider: Outsider, operator: Celery) -> None:
+    """Its message has done its work by then."""
+    script = add_script(outsider.directory, ["done"])
+    asked: Json = {"agent": "worker", "input": "go", "metadata": {"script": script}}
+    sent = operator.send_task("turn.submit", kwargs=asked, queue="turns.interactive", ignore_result=True)
+    wait_until(lambda: outsider.http.get(f"/v1/turns/{sent.id}").status_code == 200, "the turn to be stored", 30)
+    terminate(operator, sent.id)
+    assert outsider.end(sent.id)["status"] == "completed"
+
+
+@pytest.mark.parametrize(("tool", "said"), [("look", '{"n":1}'), ("put", "outcome_unknown: put started")])
+def test_call_that_is_terminated_is_as_if_its_process_had_died(
+    outsider: Outsider, operator: Celery, tool: str, said: str
+) -> None:
+    """Its turn is looked at at once: a read runs again, and of a write nobody can say whether it happened."""
+    turn_id = outsider.post([call(tool, n=1, s=4.0)], "done")
+    outsider.await_entry(turn_id, "0.0")
+    terminate(operator, running(operator, f"tool.{tool}"))
+    turn = outsider.end(turn_id)
+    assert turn["output_text"] == "done"
+    assert contents(turn)[0].startswith(said)
+    assert len(outsider.entries(turn_id)) == (2 if tool == "look" else 1)
+
+
+def test_coordinator_that_is_told_to_quit_at_once_leaves_its_turns_to_others(outsider: Outsider) -> None:
+    """Its threads cannot be ended, which is no error: the turn goes on in the process that takes its place."""
+    turn_id = outsider.post(SLOW)
+    wait_until(lambda: outsider.turn(turn_id)["status"] == "running", "the turn to run", 30)
+    os.kill(role_pid(outsider.stack.home, "coordinator"), signal.SIGQUIT)
+    assert outsider.end(turn_id)["output_text"] == "done"
+    assert "NotImplementedError" not in log_of(outsider)
