@@ -112,7 +112,7 @@ class Publisher:
             args=[turn_id],
             producer=producer,
             queue=turn_queue(priority),
-            priority=message_priority(priority, begins=begins),
+            priority=message_priority(priority, begins=begins, broker_url=self._celery.conf.broker_url),
             ignore_result=True,
             argsrepr=f"(turn={turn_id})",
             kwargsrepr=f"(tenant={tenant})",

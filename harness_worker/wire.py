@@ -293,18 +293,23 @@ def turn_queue(priority: str) -> str:
     return f"turns.{priority}"
 
 
-def message_priority(priority: str, *, begins: bool) -> int:
+def message_priority(priority: str, *, begins: bool, broker_url: str) -> int:
     """The priority of a wake-up's message: one that starts a turn of a batch waits for turns that have started.
 
     Otherwise each of thousands of turns would take its first step before any took its second, and none would end in
     time.
     """
-    return LATER if begins and priority == Priority.BATCH else 0
+    return _of_a_batch(LATER if begins else 0, priority, broker_url)
 
 
-def call_priority(priority: str) -> int:
+def call_priority(priority: str, *, broker_url: str) -> int:
     """The priority of a call's message: a worker takes a call of a batch's turn when no other call waits for it."""
-    return BEHIND if priority == Priority.BATCH else 0
+    return _of_a_batch(BEHIND, priority, broker_url)
+
+
+def _of_a_batch(number: int, priority: str, broker_url: str) -> int:
+    """A priority of turns of batches in Redis, where 0 comes first; some queues of RabbitMQ put the greatest first."""
+    return number if priority == Priority.BATCH and broker_url.startswith("redis") else 0
 
 
 def tool_task(name: str) -> str:

@@ -92,6 +92,22 @@ def test_calls_of_a_batch_let_those_of_others_pass(broker: str) -> None:
     assert order == ["of a person"] * 3 + ["of a batch"] * 3
 
 
+def test_a_broker_other_than_redis_is_told_one_priority_for_all(broker: str) -> None:
+    """There, unlike in Redis, the greatest number comes first: in RabbitMQ 4, quorum queues would put batches first."""
+    settings = load_settings()
+    app = make_app(settings, redis_url=broker, broker_url="memory://")
+    dispatcher, publisher = CeleryDispatcher(app, timing=timing_of(settings)), Publisher("memory://", timeout_s=20.0)
+    asyncio.run(publisher.advance("posted", BATCH, "default", begins=True))
+    dispatcher.advance("overdue", BATCH, begins=True)
+    dispatcher.chord(a_turn(id="t", priority=BATCH), [a_call(0)])
+    dispatcher.chain(a_turn(id="t", priority=BATCH), [a_write(0)])
+    publisher.close()
+    with app.connection_for_read() as connection:
+        channel: Any = connection.default_channel
+        messages = [channel.basic_get(queue) for queue in (turn_queue(BATCH), "tools") for _ in range(2)]
+    assert [message.properties["priority"] for message in messages] == [0] * 4
+
+
 def test_a_producers_message_of_any_priority_is_counted_and_taken(broker: str) -> None:
     """A producer without settings uses kombu's priorities: each of their lists must be read."""
     with Celery(broker=broker, set_as_current=False) as producer:

@@ -46,7 +46,7 @@ class CeleryDispatcher:
 
     def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:
         """See ``ports.Dispatcher.advance``."""
-        when = message_priority(priority, begins=begins)
+        when = message_priority(priority, begins=begins, broker_url=self._app.conf.broker_url)
         return self._send(turn_id, lambda: self._advance(turn_id, priority).apply_async(priority=when))
 
     def chord(self, turn: Turn, calls: Sequence[Call]) -> None:
@@ -95,7 +95,7 @@ class CeleryDispatcher:
             kwargs=message.to_kwargs(),
             immutable=True,
             queue=self._queues.get(call.tool, call.queue),
-            priority=call_priority(turn.priority),
+            priority=call_priority(turn.priority, broker_url=self._app.conf.broker_url),
             soft_time_limit=call.timeout_s + self._timing.hard_s / 2,
             time_limit=call.timeout_s + self._timing.hard_s,
             argsrepr="()",
