@@ -261,6 +261,14 @@ def test_search_of_the_provider_that_found_nothing_in_its_turn_is_not_sent_later
     assert sent(past)[1:-1] == [("assistant", each) for each in read]
 
 
+def test_call_of_a_server_that_the_provider_asks_is_not_sent_later_without_its_result() -> None:
+    """As if it were a search: it is another kind of the provider's own calls."""
+    asks: dict[str, Any] = {"type": "mcp_tool_use", "id": "m1", "name": "look", "server_name": "s", "input": {}}
+    found: dict[str, Any] = {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": False, "content": []}
+    past = a_past(says("user", "find"), says("assistant", [asks, found, {**asks, "id": "m2"}]))
+    assert sent(past)[1:-1] == [("assistant", [asks, found])]
+
+
 def test_search_of_the_provider_is_sent_back_while_its_turn_pauses() -> None:
     """The provider then continues with the call's result."""
     paused = says("assistant", [OPEN])

@@ -103,8 +103,13 @@ def _short(block: dict[str, Any], most_chars: int) -> dict[str, Any]:
 
 def _without_open_searches(message: Message, ended: Set[object]) -> Message:
     blocks = blocks_of(message)
-    kept = [block for block in blocks if block.get("type") != "server_tool_use" or block.get("id") in ended]
+    kept = [block for block in blocks if not _is_of_the_provider(block) or block.get("id") in ended]
     return message if kept == blocks else replace(message, content=kept)
+
+
+def _is_of_the_provider(block: Mapping[str, Any]) -> bool:
+    """Whether it is a call that the provider runs itself, such as ``server_tool_use``; ours are ``tool_use``."""
+    return str(block.get("type")).endswith("_tool_use")
 
 
 def _with_context(messages: Sequence[Message], context: Sequence[str]) -> tuple[Message, ...]:
