@@ -349,6 +349,31 @@ while True:
     signal.pause()
 """
 
+BLOCKS = """
+import signal, time
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
+from harness_worker.ports import DeadlineReached
+
+def run(limit_s, body):
+    try:
+        with SignalDeadline()(limit_s, lambda: False):
+            body()
+    except DeadlineReached:
+        return "stopped"
+    return "ran"
+
+def block():
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    while signal.SIGALRM not in signal.sigpending():
+        pass
+
+keep_knocks_for_bodies()
+print("blocks its own:", run(0.1, block))
+print("still blocked:", *map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+print("next:", run(20.0, lambda: time.sleep(0.1)))
+print("next, for too long:", run(0.1, lambda: time.sleep(5)))
+"""
+
 NO_LEADER = """
 import os
 from harness_worker.adapters.celery.soft_deadline import end_descendants
@@ -485,6 +510,16 @@ class _Running:
     hostname = "tools@here"
     kwargs = ToolMessage(turn_id="t", call_id="0.0", attempt=1, read=True, tenant="default").to_kwargs()
     worker_pid = 0
+
+
+def test_signals_that_a_body_blocks_stop_the_next_body_in_time() -> None:
+    """Nor does the next one get the stop that the first did not let through."""
+    assert _said(BLOCKS) == [
+        "blocks its own: ran",
+        f"still blocked: {int(signal.SIGUSR1)}",
+        "next: ran",
+        "next, for too long: stopped",
+    ]
 
 
 def test_what_a_body_started_ends_when_it_is_stopped() -> None:

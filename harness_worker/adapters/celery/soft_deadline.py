@@ -48,10 +48,12 @@ class _Armed:
         self._is_revoked = is_revoked
         self._inside = False
         self._was_stopped = False
+        self._blocked: set[int] = set()
 
     def __enter__(self) -> None:
         for ending in _END:  # billiard would raise SystemExit in the body, and an interrupted call would look failed
             signal.signal(ending, signal.SIG_DFL)
+        self._blocked = set(signal.pthread_sigmask(signal.SIG_BLOCK, _KNOCK))
         self._inside = True
         signal.signal(signal.SIGALRM, self._stop)
         signal.signal(signal.SIGUSR1, self._stop_if_meant)
@@ -63,7 +65,8 @@ class _Armed:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._inside = False
-        signal.pthread_sigmask(signal.SIG_BLOCK, _KNOCK)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # also one that the body blocked, and would stop the next one
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked | _KNOCK)  # whatever else the body blocked
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # because of threads that a tool may have left behind
         if isinstance(error, SoftTimeLimitExceeded):
