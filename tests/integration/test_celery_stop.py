@@ -374,6 +374,26 @@ print("next:", run(20.0, lambda: time.sleep(0.1)))
 print("next, for too long:", run(0.1, lambda: time.sleep(5)))
 """
 
+FORKS = """
+import os, psutil, signal, time
+from harness_worker.adapters.celery.soft_deadline import MOST_DEAD, SignalDeadline
+from harness_worker.ports import DeadlineReached
+
+def fork_and_be_stopped():
+    if os.fork() == 0:
+        time.sleep(100)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGALRM)
+
+for _ in range(MOST_DEAD + 20):
+    try:
+        with SignalDeadline()(50.0, lambda: False):
+            fork_and_be_stopped()
+    except DeadlineReached:
+        pass
+print("bounded:", len(psutil.Process().children()) <= MOST_DEAD + 1)
+"""
+
 NO_LEADER = """
 import os
 from harness_worker.adapters.celery.soft_deadline import end_descendants
@@ -525,6 +545,11 @@ def test_signals_that_a_body_blocks_stop_the_next_body_in_time() -> None:
 def test_what_a_body_started_ends_when_it_is_stopped() -> None:
     """A tool that waits for a command does not leave it running once the call is over."""
     assert _said(STOPPED) == ["its process: -9"]
+
+
+def test_processes_that_nobody_waited_for_do_not_pile_up() -> None:
+    """A body that is stopped may have forked, and nobody but its process can have the system forget that child."""
+    assert _said(FORKS) == ["bounded: True"]
 
 
 def test_stopping_a_body_ends_nothing_in_a_group_that_is_another_processs() -> None:
