@@ -52,8 +52,8 @@ from api_gateway.routes.dependencies import no_repeats
 from api_gateway.routes.openapi import install_openapi
 from api_gateway.services import Services, Shared
 from api_gateway.sessions import Sessions
-from api_gateway.streams.event_stream import MayGoOn
 from api_gateway.streams.live import LiveEvents
+from api_gateway.streams.permission import MayGoOn
 from api_gateway.turns.caller import Caller
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.heads import read_heads

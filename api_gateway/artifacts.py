@@ -71,11 +71,14 @@ class ArtifactFiles:
 
     def _read(self, key: str, start: int, stop: int) -> bytes:
         try:
-            return bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))
+            found = bytes(self._fs.cat_file(f"{self._root}/{key}", start=start, end=stop))
         except OSError:
             raise
         except Exception as error:  # raised by the library that reaches the file system over a network
             raise OSError(str(error)) from error
+        if len(found) < stop - start:
+            raise OSError(f"{key}: its bytes from {start} to {stop} are not all there")
+        return found
 
 
 class Artifacts:

@@ -45,6 +45,12 @@ def log_to_stderr(level: str) -> None:
     handler.setFormatter(ProcessorFormatter(processors=processors, foreign_pre_chain=_FIELDS))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("api_gateway").setLevel(level)
+    logging.getLogger("uvicorn.error").addFilter(_is_not_of_a_cut)
+
+
+def _is_not_of_a_cut(record: logging.LogRecord) -> bool:
+    """Whether it is not uvicorn's line for an answer that was cut off: whoever cut it has said why."""
+    return record.msg != "ASGI callable returned without completing response."
 
 
 class AcceptErrors:

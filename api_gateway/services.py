@@ -21,8 +21,9 @@ from api_gateway.metrics.traffic import Traffic
 from api_gateway.publisher import Publisher
 from api_gateway.requests.places import BodyPlaces, TenantPlaces
 from api_gateway.sessions import Sessions
-from api_gateway.streams.event_stream import EventStream, MayGoOn, Position
+from api_gateway.streams.event_stream import EventStream, Position
 from api_gateway.streams.live import LiveEvents
+from api_gateway.streams.permission import MayGoOn
 from api_gateway.turns.creation import TurnCreator
 from api_gateway.turns.heads import Head
 from api_gateway.turns.inputs import Inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api_gateway.problems.database import TAKES_NO_WRITES, UNREACHABLE, no_database, takes_no_writes
+from api_gateway.problems.database import TAKES_NO_WRITES, UNREACHABLE, no_database, takes_no_writes, trouble_of
 from api_gateway.problems.documents import (
     CODES,
     MEDIA_TYPE,
@@ -37,4 +37,5 @@ __all__ = [
     "invalid_at",
     "no_database",
     "takes_no_writes",
+    "trouble_of",
 ]

@@ -33,14 +33,20 @@ def takes_no_writes(error: Exception) -> bool:
 
 def no_database(error: Exception) -> Problem:
     """Log one of the errors ``UNREACHABLE`` and return a 503 ``not_ready`` for it; raises it if it is a bug."""
+    _log.warning("%s", trouble_of(error))
+    if isinstance(error, PoolTimeout):
+        detail = "more requests at once than this gateway can work on: try again in a few seconds"
+        return Problem("not_ready", detail, headers={"Retry-After": str(AFTER_RUSH_S)})
+    silent = "the database does not answer or is not migrated; try again soon, and see /readyz"
+    detail = TAKES_NO_WRITES if takes_no_writes(error) else silent
+    return Problem("not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
+
+
+def trouble_of(error: Exception) -> str:
+    """What one of the errors ``UNREACHABLE`` means, in a line for the log; raises it if it is a bug."""
     if isinstance(error, ProgrammingError | InternalError) and getattr(error.orig, "sqlstate", None) not in NO_BUGS:
         raise error
     if isinstance(error, PoolTimeout):
-        _log.warning("too many requests at once wait for a connection to the database")
-        detail = "more requests at once than this gateway can work on: try again in a few seconds"
-        return Problem("not_ready", detail, headers={"Retry-After": str(AFTER_RUSH_S)})
-    refused = takes_no_writes(error)
-    _log.warning("the database %s: %s", "takes no writes" if refused else "does not answer", in_a_line(error))
-    silent = "the database does not answer or is not migrated; try again soon, and see /readyz"
-    detail = TAKES_NO_WRITES if refused else silent
-    return Problem("not_ready", detail, headers={"Retry-After": "1"}, extra={"missing": ["database"]})
+        return "too many requests at once wait for a connection to the database"
+    what = "takes no writes" if takes_no_writes(error) else "does not answer"
+    return f"the database {what}: {in_a_line(error)}"

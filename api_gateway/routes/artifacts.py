@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Response
-from fastapi.responses import StreamingResponse
 
 from api_gateway.artifacts import StoredArtifact
+from api_gateway.logs import in_a_line
 from api_gateway.problems import Problem
 from api_gateway.requests.fields import LONGEST_ID, is_id
 from api_gateway.requests.queries import NoQuery
@@ -16,6 +16,7 @@ from api_gateway.requests.ranges import Span, Unsatisfiable, is_named, span_of
 from api_gateway.routes.dependencies import ServicesDep
 from api_gateway.routes.openapi import problems
 from api_gateway.services import Services
+from api_gateway.streams.download import BrokenOffError, Download
 
 MEDIA_TYPE: Final = "text/plain; charset=utf-8"
 _CONTENT: Final[dict[str, Any]] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -81,13 +82,23 @@ async def _streamed(
         detail = "the artifact store does not answer; try again soon"
         raise Problem("not_ready", detail, headers={"Retry-After": "1"}) from None
 
-    async def body() -> AsyncGenerator[bytes]:
-        yield first
+    length = {"Content-Length": str(span.stop - span.start)}
+    return Download(
+        _body(first, chunks),
+        services.may_go_on,
+        status_code=status,
+        headers={**headers, **length},
+        media_type=MEDIA_TYPE,
+    )
+
+
+async def _body(first: bytes, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    yield first
+    try:
         async for chunk in chunks:
             yield chunk
-
-    length = {"Content-Length": str(span.stop - span.start)}
-    return StreamingResponse(body(), status, {**headers, **length}, media_type=MEDIA_TYPE)
+    except OSError as error:
+        raise BrokenOffError(f"the artifact store does not answer: {in_a_line(error)}") from None
 
 
 def _gone(artifact_id: str) -> Problem:

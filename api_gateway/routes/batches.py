@@ -6,16 +6,16 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
-from fastapi.responses import StreamingResponse
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
 from api_gateway.batches.requests import BatchRequest, ResultsQuery
 from api_gateway.batches.store import Batches
-from api_gateway.problems import invalid_at
+from api_gateway.problems import UNREACHABLE, invalid_at, trouble_of
 from api_gateway.requests.fields import is_id
 from api_gateway.requests.queries import NoQuery, PageQuery
 from api_gateway.routes.dependencies import Posted, ServicesDep, posted_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
+from api_gateway.streams.download import BrokenOffError, Download
 from api_gateway.streams.sse import unbroken
 from api_gateway.use_cases.batch_posting import ask_batch_to_stop, existing_batch, no_such_batch, post_batch
 
@@ -82,16 +82,14 @@ async def cancel(
     response_class=Response,
     responses={**lines_of(BatchResult), **problems(404)},
 )
-async def read_results(
-    batch_id: BatchId, services: ServicesDep, query: Annotated[ResultsQuery, Query()]
-) -> StreamingResponse:
+async def read_results(batch_id: BatchId, services: ServicesDep, query: Annotated[ResultsQuery, Query()]) -> Download:
     """The turns that have ended so far, in the order in which they were posted, a JSON object a line."""
     if not await services.batches.exists(batch_id):
         raise no_such_batch(batch_id)
     if query.after is not None and not await services.batches.has(batch_id, query.after):
         raise invalid_at(["query", "after"], "is not a turn of this batch; pass the `turn.id` of the last line read")
     first = await services.batches.results(batch_id, query.after or "")
-    return StreamingResponse(_lines(services.batches, batch_id, first), media_type=JSON_LINES)
+    return Download(_lines(services.batches, batch_id, first), services.may_go_on, media_type=JSON_LINES)
 
 
 async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -> AsyncGenerator[str]:
@@ -99,4 +97,7 @@ async def _lines(batches: Batches, batch_id: str, page: Sequence[BatchResult]) -
     while page:
         for result in page:
             yield f"{unbroken(result.model_dump_json())}\n"
-        page = await batches.results(batch_id, page[-1].turn.id)
+        try:
+            page = await batches.results(batch_id, page[-1].turn.id)
+        except UNREACHABLE as error:
+            raise BrokenOffError(trouble_of(error)) from None

@@ -17,7 +17,7 @@ from api_gateway.problems import FieldProblem, invalid, invalid_at
 from api_gateway.requests.body import Body, read_body
 from api_gateway.requests.fields import is_id
 from api_gateway.services import Services, Shared
-from api_gateway.streams.event_stream import MayGoOn
+from api_gateway.streams.permission import MayGoOn
 from api_gateway.turns.idempotency import IdempotencyClaim
 from api_gateway.use_cases.turn_lookup import no_such_turn
 from harness_worker.wire import TRACEPARENT

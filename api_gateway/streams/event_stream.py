@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -15,21 +14,15 @@ from api_gateway.concurrency.coalescing import Gathered, LateAnswers
 from api_gateway.concurrency.patience import beating
 from api_gateway.requests.queries import EventsQuery
 from api_gateway.streams.live import Feed, LiveEvent, LiveEvents, Wake
+from api_gateway.streams.permission import MayGoOn, Permission
 from api_gateway.streams.sse import Told
 from api_gateway.turns.heads import Head
 from api_gateway.turns.store import Turns
 from harness_worker.wire import TERMINAL_EVENTS
 
 POLL_S: Final = 1.0
-ASK_S: Final = 5.0
-"""How long a stream may go on after its key was revoked, in seconds, plus one database read."""
-
 PAGE: Final = 100
 """How many events a client that does not read may hold in memory."""
-
-
-MayGoOn: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
-"""Tells whether the client is still let in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +93,7 @@ class EventStream:
 
     async def _events(self, feed: Feed) -> AsyncGenerator[Told]:
         heads = LateAnswers(partial(self._head, feed))
-        permission = _Permission(self.may_go_on, feed)
+        permission = Permission(partial(self._may_go_on, feed))
         woken: LiveEvent | Wake = Wake.LOST  # so that past events are read first
         try:
             while await permission.holds():
@@ -141,6 +134,13 @@ class EventStream:
         finally:
             feed.offer(Wake.ANSWERED)
 
+    async def _may_go_on(self, feed: Feed) -> bool:
+        """Whether the client is still let in; the answer wakes the stream."""
+        try:
+            return await self.may_go_on()
+        finally:
+            feed.offer(Wake.ANSWERED)
+
     async def _from_store(self) -> AsyncIterator[Told]:
         try:
             head = await self.turns.head(self.turn_id)
@@ -154,40 +154,3 @@ class EventStream:
         except SQLAlchemyError:
             return  # The next look tries again; the client has lost nothing.
         self.position = self.position.caught_up(head)
-
-
-class _Permission:
-    """Whether a client is still let in: asked every few seconds; until an answer comes, the last one holds.
-
-    Args:
-        may_go_on: Asks.
-        feed: The client's feed, woken by the answer.
-    """
-
-    def __init__(self, may_go_on: MayGoOn, feed: Feed) -> None:
-        self._may_go_on = may_go_on
-        self._feed = feed
-        self._answers = LateAnswers(self._ask)
-        self._clock = asyncio.get_running_loop().time
-        self._asked_at = self._clock()
-
-    async def holds(self) -> bool:
-        """Whether the client is still let in, as last known; does not wait for an answer."""
-        if self._clock() - self._asked_at < ASK_S:
-            return True
-        try:
-            holds = await self._answers.within(0)
-        except TimeoutError:
-            return True  # A later look gets the answer.
-        self._asked_at = self._clock()
-        return holds
-
-    async def _ask(self) -> bool:
-        try:
-            return await self._may_go_on()
-        finally:
-            self._feed.offer(Wake.ANSWERED)
-
-    def leave(self) -> None:
-        """Cancel the open question."""
-        self._answers.leave()

@@ -24,7 +24,7 @@ from api_gateway.database import create_engine
 from api_gateway.middleware.keys import Keys
 from api_gateway.requests.places import scan_places
 from api_gateway.requests.queries import EventsQuery
-from api_gateway.streams import event_stream
+from api_gateway.streams import permission
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.sql.api_keys import SqlApiKeys
@@ -403,7 +403,7 @@ def test_stream_ends_soon_after_its_key_is_no_longer_accepted(
     gateway: Gateway, keys: SqlApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream of a revoked or expired key ends without later events; one with another key continues."""
-    monkeypatch.setattr(event_stream, "ASK_S", 0.1)
+    monkeypatch.setattr(permission, "ASK_S", 0.1)
     (good, _), *bad = (new_key(keys, "acme", days=1) for _ in range(3))
     turn_id = gateway.http.post("/v1/turns", json=gateway.defaults, headers=bearer(good)).json()["id"]
     path = f"/v1/turns/{turn_id}/events"
@@ -432,7 +432,7 @@ def test_openai_stream_ends_without_an_answer_once_its_key_is_revoked(
     gateway: Gateway, keys: SqlApiKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the turn says after that is not sent."""
-    monkeypatch.setattr(event_stream, "ASK_S", 0.1)
+    monkeypatch.setattr(permission, "ASK_S", 0.1)
     key, known = new_key(keys, "acme")
     body = {"model": "support", "messages": [{"role": "user", "content": "Where is it?"}], "stream": True}
     with gateway.http.stream("POST", "/v1/chat/completions", json=body, headers=bearer(key)) as stream:
