@@ -6,6 +6,7 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
+from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 UNHEEDED: Final = (b"accept", b"range")
@@ -35,9 +36,16 @@ class HeadAsGet:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 raise _HeadersSentError
 
-        as_get: MutableMapping[str, Any] = {**scope, "method": "GET", "headers": _heeded(scope["headers"])}
+        state = {**scope.get("state", {}), "is_head": True}
+        heeded = _heeded(scope["headers"])
+        as_get: MutableMapping[str, Any] = {**scope, "method": "GET", "headers": heeded, "state": state}
         with suppress(_HeadersSentError):
             await self._app(as_get, receive, headers_alone)
+
+
+def is_head(request: Request) -> bool:
+    """Whether the request is served as GET, but its body will not be sent."""
+    return getattr(request.state, "is_head", False)
 
 
 def _heeded(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from api_gateway.artifacts import StoredArtifact
 from api_gateway.logs import in_a_line
+from api_gateway.middleware.head import is_head
 from api_gateway.problems import Problem
 from api_gateway.requests.fields import LONGEST_ID, is_id
 from api_gateway.requests.queries import NoQuery
@@ -31,6 +32,7 @@ router = APIRouter(tags=["artifacts"])
 
 @router.get("/v1/artifacts/{artifact_id}", response_class=Response, responses={**problems(404, 416), **_ANSWERS})
 async def read_artifact(
+    request: Request,
     artifact_id: str,
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
@@ -45,11 +47,13 @@ async def read_artifact(
         return Response(status_code=304, headers={"ETag": etag})
     asked = range_ if if_range in (None, etag) else None
     span = _span(asked, artifact.size_bytes)
-    whole = Span(start=0, stop=artifact.size_bytes)
+    sent = span or Span(start=0, stop=artifact.size_bytes)
     headers = {"Accept-Ranges": "bytes", "ETag": etag, "X-Content-Type-Options": "nosniff"}
     if span is not None:
         headers["Content-Range"] = f"bytes {span.start}-{span.stop - 1}/{artifact.size_bytes}"
-    return await _streamed(artifact, span or whole, headers, 200 if span is None else 206, services)
+    headers["Content-Length"] = str(sent.stop - sent.start)
+    read = Span(start=0, stop=min(1, artifact.size_bytes)) if is_head(request) else sent
+    return await _streamed(artifact, read, headers, 200 if span is None else 206, services)
 
 
 def _span(header: str | None, size: int) -> Span | None:
@@ -81,15 +85,8 @@ async def _streamed(
     except OSError:
         detail = "the artifact store does not answer; try again soon"
         raise Problem("not_ready", detail, headers={"Retry-After": "1"}) from None
-
-    length = {"Content-Length": str(span.stop - span.start)}
-    return Download(
-        _body(first, chunks),
-        services.may_go_on,
-        status_code=status,
-        headers={**headers, **length},
-        media_type=MEDIA_TYPE,
-    )
+    body = _body(first, chunks)
+    return Download(body, services.may_go_on, status_code=status, headers=headers, media_type=MEDIA_TYPE)
 
 
 async def _body(first: bytes, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

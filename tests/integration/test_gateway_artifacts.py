@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from api_gateway import artifacts as gateway_artifacts
+from api_gateway.artifacts import ArtifactFiles
 from api_gateway.requests.ranges import Span, Unsatisfiable, span_of
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
@@ -105,6 +106,25 @@ def test_artifact_head_is_of_the_whole(gateway: Gateway) -> None:
     """HEAD ignores ranges, which are for GET alone."""
     told = gateway.http.head(f"/v1/artifacts/{ID}", headers={"Range": "bytes=0-9"})
     assert (told.status_code, told.headers["content-length"]) == (200, str(len(DATA.encode())))
+
+
+@pytest.mark.one_database("sqlite")
+def test_artifact_head_reads_no_more_than_whether_it_is_there(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HEAD tells of bytes that are gone, as GET does, and reads but one of those that are there."""
+    read: list[int] = []
+    real = ArtifactFiles.read
+
+    async def counted(files: ArtifactFiles, key: str, start: int, stop: int) -> bytes:
+        read.append(stop - start)
+        return await real(files, key, start, stop)
+
+    monkeypatch.setattr(ArtifactFiles, "read", counted)
+    assert gateway.http.head(f"/v1/artifacts/{ID}").status_code == 200
+    assert read == [1]
+    keep(gateway, "art_lost")
+    assert gateway.http.head("/v1/artifacts/art_lost").status_code == 404
 
 
 def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
