@@ -17,8 +17,13 @@ from typing import Final
 
 import pytest
 
+from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
+from harness_worker.evaluation.cases import read_cases
+from harness_worker.evaluation.cells import cells_of
+from harness_worker.evaluation.results import Found, result_of
 from harness_worker.testing.waiting import wait_until
 from tests.stacks import HARNESS, ROOT, run_here
+from tests.unit.eval_kit import turn
 
 PAGE: Final = (ROOT / "docs" / "how-to" / "evaluate.md").read_text()
 BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -33,6 +38,23 @@ def cases(tmp_path: Path) -> Path:
     path = tmp_path / "cases.jsonl"
     path.write_text(CASE)
     return path
+
+
+def test_sweep_that_is_done_needs_no_stack(cases: Path, tmp_path: Path) -> None:
+    """The file has every result of the agents that are named, so the report is printed, and nothing is started."""
+    out, home = tmp_path / "out.jsonl", tmp_path / "home"
+    (asked,) = cells_of("s", ["clerk"], read_cases(str(cases), cases.read_bytes()), 1)
+    with ResultsFile(out, "s") as file:
+        file.add(result_of(asked, Found(turns=(turn(status="failed"),)), None))
+    again = ("eval", str(cases), "--name", "s", "--out", str(out), "--home", str(home), "--agent", "clerk")
+    ran = run_here(*again, env={"HARNESS_APP": "", "COLUMNS": "200"})
+    assert ran.returncode == 1, ran.stderr
+    assert "clerk: 0/1 cells passed" in ran.stdout
+    assert "the same command with --name s --retry-failed asks" in ran.stdout
+    assert f"runs again: harness up --app package.module:registry --home {home}" in ran.stdout
+    assert "1 cell, 1 done before; --name s" in ran.stderr
+    assert not home.exists()
+    assert run_here(*again, "--agent", "other", env={"HARNESS_APP": ""}).returncode == 3
 
 
 def refused(code: int, *arguments: str) -> str:

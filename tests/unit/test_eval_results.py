@@ -152,6 +152,16 @@ def test_report_says_how_to_start_a_stack_that_is_gone() -> None:
     assert hint.plain.endswith(", once its stack runs again: harness up --app a:b --home h")
 
 
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_report_says_how_to_ask_again_what_failed_by_itself(status: str) -> None:
+    """A cell that was answered wrongly is not asked again, so its report has no such hint."""
+    words = "--name s --retry-failed"
+    void = result(False, status=status, stop_reason="internal")
+    told = [line.plain for line in failure_lines(figures(void)["failures"], retry=words)]
+    assert f"the same command with {words} asks cells again whose turns failed or were cancelled" in told
+    assert not any(words in line.plain for line in failure_lines(figures(result(False))["failures"], retry=words))
+
+
 def test_report_fits_a_narrow_terminal_and_is_harmless() -> None:
     """40 columns; nothing of a case or a judge moves a cursor or is taken for markup."""
     evil = "[bold]\x1b[2J"

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from harness_worker.client.client import GatewayClient, StackUnreachable
 from harness_worker.config import Settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.stack import open_stack
 from harness_worker.errors import ConfigError
+
+ANY_APP: Final = "package.module:registry"
+"""Stands for the name of an app in a command that is advised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,6 @@ def _check_served(target: Target, served: str | None) -> None:
 def _nothing_runs(addresses: Addresses) -> str:
     return (
         f"no stack runs in {addresses.settings.home}. Start one in another terminal with\n"
-        f"  harness up --app package.module:registry{addresses.home_option}\n"
-        "or add --app package.module:registry here to have one for this command, or name a running one with --url."
+        f"  harness up --app {ANY_APP}{addresses.home_option}\n"
+        f"or add --app {ANY_APP} here to have one for this command, or name a running one with --url."
     )

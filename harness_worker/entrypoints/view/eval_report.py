@@ -10,7 +10,7 @@ from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
 from harness_worker.entrypoints.view.figures import counted, tokens_of
-from harness_worker.wire import JsonObject
+from harness_worker.wire import JsonObject, TurnStatus
 
 SHOWN: Final = 20
 """How many failures are listed."""
@@ -26,13 +26,16 @@ def agent_table(figures: JsonObject, repeats: int) -> Table:
     return drawn
 
 
-def failure_lines(failures: Sequence[JsonObject], options: str = "", restart: str | None = None) -> Iterator[Text]:
+def failure_lines(
+    failures: Sequence[JsonObject], options: str = "", restart: str | None = None, retry: str | None = None
+) -> Iterator[Text]:
     """The first failures with their reasons, and how to see more.
 
     Args:
         failures: As :func:`~harness_worker.evaluation.summary.summary` returns them.
         options: Those by which a command finds their stack, each after a space.
         restart: The command that restarts their stack, if it is gone.
+        retry: The options that, added to the sweep's command, ask again what failed or was cancelled, if it can be.
     """
     for failure in failures[:SHOWN]:
         named = f"{failure['case']} of {failure['agent']}, repeat {failure['repeat']}"
@@ -44,6 +47,9 @@ def failure_lines(failures: Sequence[JsonObject], options: str = "", restart: st
     if any(failure["turn_id"] for failure in failures):
         first = f", once its stack runs again: {one_line(restart)}" if restart else ""
         yield Text(f"{one_line(f'harness turns show TURN{options}')} says what a turn did{first}", style="dim")
+    if retry and any(failure["status"] in (TurnStatus.FAILED, TurnStatus.CANCELLED) for failure in failures):
+        said = f"the same command with {one_line(retry)} asks cells again whose turns failed or were cancelled"
+        yield Text(said, style="dim")
 
 
 def _rows(figures: JsonObject, repeats: int) -> Iterator[tuple[str, str]]:

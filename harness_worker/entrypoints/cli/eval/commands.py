@@ -22,7 +22,7 @@ from harness_worker.entrypoints.cli.eval.results_file import ResultsFile
 from harness_worker.entrypoints.cli.options import STDIN, AppToStart, StackHome, Url, content_of
 from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.output import write_json
-from harness_worker.entrypoints.cli.target import Target, is_running, reach
+from harness_worker.entrypoints.cli.target import ANY_APP, Target, is_running, reach
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.eval_report import agent_table, failure_lines
 from harness_worker.entrypoints.view.figures import counted
@@ -117,7 +117,7 @@ def eval_(  # noqa: PLR0913 - one parameter an option
         on_waiting=lambda turn: _tell_waiting(console, turn, options),
     )
     target = _target(settings, concurrency, app)
-    with ResultsFile(out, sweep) if out else nullcontext() as file, reach(target, _saying(console)) as client:
+    with ResultsFile(out, sweep) if out else nullcontext() as file:
         plan = Plan(
             sweep=sweep,
             cases=chosen,
@@ -127,15 +127,30 @@ def eval_(  # noqa: PLR0913 - one parameter an option
             out=file,
             retry_failed=retry_failed,
         )
-        agents = _chosen(client, agent or [])
-        evaluation = Evaluation(plan, agents)
-        with _going_on(evaluation, sweep, console):
-            evaluation.run(client, asking, console)
+        evaluation = _carried_out(plan, agent or [], target, asking, console)
     found = summary(
-        EvalSweep(name=sweep, agents=agents, repeats=repeats, threshold=threshold, results=evaluation.results)
+        EvalSweep(
+            name=sweep, agents=evaluation.agents, repeats=repeats, threshold=threshold, results=evaluation.results
+        )
     )
-    _print(found, options, None if is_running(target) else _restart(settings), as_json=as_json)
+    restart = None if is_running(target) else _restart(settings)
+    retry = f"{_named(sweep)} --retry-failed" if out else None
+    _print(found, options, restart, retry, as_json=as_json)
     raise typer.Exit(0 if found["passed"] else 1)
+
+
+def _carried_out(plan: Plan, wanted: list[str], target: Target, asking: Asking, console: Console) -> Evaluation:
+    """The evaluation, with a result of each cell; no stack is needed if the file has those of all agents named."""
+    known = Evaluation(plan, tuple(dict.fromkeys(wanted)))
+    if wanted and not known.left:
+        with _going_on(known, plan.sweep, console):
+            known.take_up()
+        return known
+    with reach(target, _saying(console)) as client:
+        evaluation = Evaluation(plan, _chosen(client, wanted))
+        with _going_on(evaluation, plan.sweep, console):
+            evaluation.run(client, asking, console)
+    return evaluation
 
 
 def _target(settings: Settings, concurrency: int, app: str | None) -> Target:
@@ -172,7 +187,7 @@ def _chosen(client: GatewayClient, wanted: list[str]) -> tuple[str, ...]:
 @contextmanager
 def _going_on(evaluation: Evaluation, sweep: str, console: Console) -> Generator[None]:
     """At the start of the sweep, and if it is cut short, say by which name it can be continued."""
-    named = f"--name {shlex.quote(plain(sweep))}"
+    named = _named(sweep)
     console.print(
         f"{counted(evaluation.total, 'cell')}, {evaluation.done:,} done before; {named}", markup=False, soft_wrap=True
     )
@@ -186,6 +201,10 @@ def _going_on(evaluation: Evaluation, sweep: str, console: Console) -> Generator
             soft_wrap=True,
         )
         raise
+
+
+def _named(sweep: str) -> str:
+    return f"--name {shlex.quote(plain(sweep))}"
 
 
 def _saying(console: Console) -> Callable[[str], None]:
@@ -202,15 +221,15 @@ def _tell_waiting(console: Console, turn: JsonObject, options: str) -> None:
 
 def _restart(settings: Settings) -> str:
     """The command that restarts a stack that ran for the sweep alone."""
-    return f"harness up --app {shlex.quote(str(settings.app))}{Addresses(settings).home_option}"
+    return f"harness up --app {shlex.quote(settings.app or ANY_APP)}{Addresses(settings).home_option}"
 
 
-def _print(found: JsonObject, options: str, restart: str | None, *, as_json: bool) -> None:
+def _print(found: JsonObject, options: str, restart: str | None, retry: str | None, *, as_json: bool) -> None:
     if as_json:
         write_json(found)
         return
     console = wide_console()
     for figures in found["agents"]:
         console.print(agent_table(figures, found["repeats"]))
-    for line in failure_lines(found["failures"], options, restart):
+    for line in failure_lines(found["failures"], options, restart, retry):
         console.print(line, soft_wrap=True)

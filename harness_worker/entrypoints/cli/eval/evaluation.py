@@ -50,6 +50,7 @@ class Evaluation:
     """
 
     def __init__(self, plan: Plan, agents: Sequence[str]) -> None:
+        self.agents = tuple(agents)
         self._plan = plan
         self._cells = [_latest(cell, plan) for cell in cells_of(plan.sweep, agents, plan.cases, plan.repeats)]
         self._results: dict[str, Result] = {}
@@ -78,20 +79,28 @@ class Evaluation:
         return tuple(cell for cell in self._cells if cell.asked not in self._results)
 
     def run(self, client: GatewayClient, asking: Asking, console: Console) -> None:
-        """Ask the cells that are left, after making sure that the results that count are last in their file.
+        """Take up what there is, and ask the cells that are left.
 
         Raises:
             StackUnreachable: The stack went away, and did not come back.
             RequestRefused: The gateway refuses for a reason that is not a single cell's.
             OSError: A result cannot be written.
         """
-        if self._plan.out is not None:
-            for kept in self.results:
-                self._plan.out.make_last(kept)
+        self.take_up()
         left = self.left
         with CountingProgress(console, SystemClock(), self._plan.sweep, len(left), "cell") as progress:
             watcher = _Watcher(self, progress)
             run_cells(CellRunner(client, asking), left, watcher, self._plan.concurrency)
+
+    def take_up(self) -> None:
+        """Make sure that the results that count are last in their file.
+
+        Raises:
+            OSError: One cannot be written.
+        """
+        if self._plan.out is not None:
+            for kept in self.results:
+                self._plan.out.make_last(kept)
 
     def found(self, cell: Cell, found: Found) -> Result:
         """Judge what was observed of a cell, and keep the result; it counts once it is written.
