@@ -89,6 +89,18 @@ class ResponseError(Answer):
     message: str
 
 
+class PlainText(Answer):
+    """What agents answer in."""
+
+    type: Literal["text"] = "text"
+
+
+class TextFormat(Answer):
+    """The format of the answer's text."""
+
+    format: PlainText = Field(default=PlainText())
+
+
 class AgentResponse(Answer):
     """A turn as a response. Its metadata have ``requires_action`` while it waits for a person's approval."""
 
@@ -106,7 +118,11 @@ class AgentResponse(Answer):
     metadata: dict[str, str]
     tools: list[str] = Field(default=[], description="the client's tools, so always empty")
     tool_choice: Literal["auto"] = "auto"
-    parallel_tool_calls: bool = Field(default=True, description="always true: what the request said is not stored")
+    parallel_tool_calls: bool = Field(description="whether the agent's calls may run at once")
+    max_tool_calls: int = Field(description="that of the turn's budget")
+    previous_response_id: str | None = Field(description="the turn before it in its session, if there is one")
+    instructions: str | None = Field(description="the text that replaces the agent's system text, if one does")
+    text: TextFormat = Field(default=TextFormat())
 
 
 class CompletionUsage(Answer):

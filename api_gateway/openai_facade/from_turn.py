@@ -26,6 +26,7 @@ from api_gateway.openai_facade.answers import (
 )
 from api_gateway.problems import NO_RETRY, Problem
 from api_gateway.turns.answers import Call, RequiredAction, Turn, Usage
+from api_gateway.turns.store import Terms
 from harness_worker.wire import StopReason, TurnStatus
 
 LONGEST: Final = 512
@@ -47,8 +48,8 @@ _CUT_REPLY: Final = (StopReason.MAX_TOKENS, StopReason.REFUSAL)
 _REASON: Final = {StopReason.MAX_TOKENS: "max_output_tokens", StopReason.REFUSAL: "content_filter"}
 
 
-def response_of(turn: Turn) -> AgentResponse:
-    """A turn as a response."""
+def response_of(turn: Turn, terms: Terms) -> AgentResponse:
+    """A turn, and how it was asked for, as a response."""
     question = _question(turn)
     asks = {"requires_action": question[:LONGEST]} if question else {}
     is_complete = turn.status is TurnStatus.COMPLETED and turn.finished_at is not None
@@ -64,6 +65,10 @@ def response_of(turn: Turn) -> AgentResponse:
         usage=_response_usage(turn.usage),
         conversation={"id": turn.session_id},
         metadata={**turn.metadata, **asks},
+        previous_response_id=terms.follows,
+        instructions=terms.system,
+        parallel_tool_calls=terms.parallel,
+        max_tool_calls=turn.budget.max_tool_calls,
     )
 
 

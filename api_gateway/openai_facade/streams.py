@@ -28,15 +28,16 @@ from api_gateway.openai_facade.running import Piece
 from api_gateway.openai_facade.text_stream import Delta
 from api_gateway.streams.sse import HEARTBEAT, data_line
 from api_gateway.turns.answers import Turn
+from api_gateway.turns.store import Terms
 from harness_worker.wire import TurnStatus
 
 DONE: Final = "data: [DONE]\n\n"
 _LAST: Final = {TurnStatus.COMPLETED: "response.completed", TurnStatus.FAILED: "response.failed"}
 
 
-async def response_frames(turn: Turn, pieces: AsyncIterator[Piece]) -> AsyncIterator[str]:
+async def response_frames(turn: Turn, terms: Terms, pieces: AsyncIterator[Piece]) -> AsyncIterator[str]:
     """The events of a response; if it waits for approval or the gateway stops, the last is ``response.incomplete``."""
-    told = _ResponseEvents(turn.id)
+    told = _ResponseEvents(turn.id, terms)
     yield told.lifecycle("response.created", turn, output=[])  # output that already exists follows item by item
     yield told.lifecycle("response.in_progress", turn, output=[])
     async for piece in pieces:
@@ -56,8 +57,9 @@ async def response_frames(turn: Turn, pieces: AsyncIterator[Piece]) -> AsyncIter
 class _ResponseEvents:
     """Makes the events of one response: numbers them and their items, and keeps the message that was begun last."""
 
-    def __init__(self, turn_id: str) -> None:
+    def __init__(self, turn_id: str, terms: Terms) -> None:
         self._turn_id = turn_id
+        self._terms = terms
         self._sent = 0
         self._items = 0
         self._calls = 0
@@ -68,7 +70,7 @@ class _ResponseEvents:
 
     def lifecycle(self, kind: str, turn: Turn, **instead: object) -> str:
         """An event about the whole response."""
-        return self._event(kind, response=response_of(turn).model_copy(update=instead))
+        return self._event(kind, response=response_of(turn, self._terms).model_copy(update=instead))
 
     def say(self, delta: Delta) -> Iterator[str]:
         """Continue the open message, or begin one."""

@@ -21,9 +21,10 @@ from api_gateway.routes.dependencies import Posted, ServicesDep, TurnId, posted_
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.services import Services
 from api_gateway.streams.sse import SSE_HEADERS
+from api_gateway.turns.answers import Turn
 from api_gateway.turns.new_turns import unknown_agents
 from api_gateway.use_cases.posting import wake
-from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_turn
+from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_terms, existing_turn
 from api_gateway.use_cases.waiting import Waiter, turn_at_rest
 
 STOP_WAIT_S: Final = 5.0
@@ -76,11 +77,16 @@ async def create_response(
     with made(created):
         if asked.stream:
             turn = await existing_turn(created.made_id, services)
-            return _streaming(response_frames(turn, followed(created, turn, waiter, services)))
+            terms = await existing_terms(turn.id, services)
+            return _streaming(response_frames(turn, terms, followed(created, turn, waiter, services)))
         if asked.background:
             await wake(created, services)
-            return response_of(await existing_turn(created.made_id, services))
-        return response_of(await awaited(created, waiter, services))
+            return await _response(await existing_turn(created.made_id, services), services)
+        return await _response(await awaited(created, waiter, services), services)
+
+
+async def _response(turn: Turn, services: Services) -> AgentResponse:
+    return response_of(turn, await existing_terms(turn.id, services))
 
 
 async def _session_of(response_id: str, services: Services) -> str:
@@ -94,7 +100,7 @@ async def _session_of(response_id: str, services: Services) -> str:
 @router.get("/v1/responses/{turn_id}", responses=openai_errors(404))
 async def read_response(turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> AgentResponse:
     """Any turn as a response, however it was posted."""
-    return response_of(await existing_turn(turn_id, services))
+    return await _response(await existing_turn(turn_id, services), services)
 
 
 @router.post("/v1/responses/{turn_id}/cancel", responses=openai_errors(404))
@@ -106,7 +112,7 @@ async def cancel_response(
     if not turn.status.is_final:
         waiter = Waiter(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
         turn = await turn_at_rest(turn, waiter, services, partial(ask_to_stop, turn_id, services))
-    return response_of(turn)
+    return await _response(turn, services)
 
 
 @router.post(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, Row, and_, bindparam, exists, select, true, update
+from sqlalchemy import ColumnElement, Integer, Row, and_, bindparam, exists, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.database import writer_of
@@ -18,7 +19,7 @@ from api_gateway.turns.calls import WAITING_BYTES, approvals_below, calls_by_tur
 from api_gateway.turns.heads import Head, heads_where
 from api_gateway.turns.narrowing import is_selective, may_scan, narrowed
 from api_gateway.turns.rows import TEXT_BYTES, TURN_COLUMNS, event_of, message_of, score_of, summary_of, turn_of
-from harness_worker.schema import db_now, messages, scores, tool_calls, turn_events, turns
+from harness_worker.schema import agents, db_now, messages, scores, tool_calls, turn_events, turns
 from harness_worker.wire import FINAL_STATUSES, MEMORY, TurnStatus
 
 _IS_TENANTS: Final = exists().where(turns.c.id == bindparam("of_turn"), turns.c.tenant == bindparam("of_tenant"))
@@ -32,6 +33,40 @@ _EVENTS: Final = within_bytes(
     Order(by=("seq",)),
 )
 """A page of a turn's events; built only once, because every event stream begins with this query."""
+
+
+_BEFORE: Final = turns.alias("before")
+_TERMS: Final = (
+    select(
+        _BEFORE.c.id.label("follows"),
+        turns.c.system_prompt_override,
+        func.coalesce(turns.c.parallel, agents.c.parallel, true()).label("parallel"),
+    )
+    .outerjoin(agents, agents.c.name == turns.c.agent)
+    .outerjoin(
+        _BEFORE,
+        and_(
+            _BEFORE.c.tenant == turns.c.tenant,
+            _BEFORE.c.session_id == turns.c.session_id,
+            _BEFORE.c.number == turns.c.number - 1,
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a turn was asked for.
+
+    Args:
+        follows: The turn before it in its session.
+        system: The text that replaces its agent's system text.
+        parallel: Whether its calls may run at once.
+    """
+
+    follows: str | None = None
+    system: str | None = None
+    parallel: bool = True
 
 
 class Turns:
@@ -67,6 +102,14 @@ class Turns:
             names = (*parts, "context") if "messages" in parts else parts
             added = {name: await _PARTS[name](connection, turn_id) for name in names}
         return TurnWithParts.model_validate({**dict(turn), **added})
+
+    async def terms(self, turn_id: str) -> Terms | None:
+        """How the turn was asked for."""
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(_TERMS.where(self._is(turn_id)))).one_or_none()
+        if row is None:
+            return None
+        return Terms(follows=row.follows, system=row.system_prompt_override, parallel=row.parallel)
 
     async def scores(self, turn_id: str) -> ScoreList | None:
         """The scores of the turn's judges."""

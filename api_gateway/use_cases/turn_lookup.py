@@ -6,6 +6,7 @@ from api_gateway.problems import Problem
 from api_gateway.requests.fields import LONGEST_ID
 from api_gateway.services import Services
 from api_gateway.turns.answers import Turn
+from api_gateway.turns.store import Terms
 
 
 def no_such_turn(turn_id: str) -> Problem:
@@ -23,6 +24,18 @@ async def existing_turn(turn_id: str, services: Services) -> Turn:
     if turn is None:
         raise no_such_turn(turn_id)
     return turn
+
+
+async def existing_terms(turn_id: str, services: Services) -> Terms:
+    """How the turn was asked for.
+
+    Raises:
+        Problem: 404 ``not_found``.
+    """
+    terms = await services.turns.terms(turn_id)
+    if terms is None:
+        raise no_such_turn(turn_id)
+    return terms
 
 
 async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:

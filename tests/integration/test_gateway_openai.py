@@ -21,6 +21,7 @@ from api_gateway.use_cases.waiting import POLL_S
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
 from tests.integration.openai_kit import ASKED, Client, client_of, the_turn
+from tests.unit.builders import CAPS
 
 SAID = "done"
 """What every turn that the worker's hand ends has said."""
@@ -323,6 +324,28 @@ def test_background_response_is_answered_at_once_and_can_be_cancelled(
     assert client.openai.responses.cancel(response.id).status == "cancelled"
 
 
+def test_response_has_what_was_asked_for(client: Client) -> None:
+    """It is the same whether it is answered, streamed or read later, and says what holds for the turn by itself."""
+    asked = {"instructions": "Be brief.", "parallel_tool_calls": False, "max_tool_calls": 2, "metadata": {"a": "b"}}
+    for options in ({"background": True}, {"background": True, "stream": True}):
+        told = client.respond(**asked, **options)
+        if "stream" in options:
+            told = next(iter(told)).response
+        read = client.openai.responses.retrieve(told.id)
+        for each in (told, read):
+            assert {name: getattr(each, name) for name in asked} == asked
+            assert each.to_dict()["text"] == {"format": {"type": "text"}}
+            assert (each.tools, each.previous_response_id) == ([], None)
+    silent = client.respond(background=True)
+    for each in (silent, client.openai.responses.retrieve(silent.id)):
+        assert {name: getattr(each, name) for name in asked} == {
+            "instructions": None,
+            "parallel_tool_calls": True,
+            "max_tool_calls": CAPS["max_tool_calls"],
+            "metadata": {},
+        }
+
+
 # --- conversations ----------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +364,10 @@ def test_conversation_goes_on_and_does_not_fork(database_url: str, valkey_url: s
             client.respond(previous_response_id=first.id)
         assert raised.value.param == "previous_response_id"
         third = client.respond(conversation=first.conversation.id, background=True)
+        befores = [(each, before) for each, before in ((first, None), (second, first.id), (third, second.id))]
+        for told, before in befores:
+            read = client.openai.responses.retrieve(told.id)
+            assert (told.previous_response_id, read.previous_response_id) == (before, before)
         assert gateway.ids(session_id=first.conversation.id) == [third.id, second.id, first.id]
         with pytest.raises(openai.NotFoundError, match="there is no turn 'nobody'") as unknown:
             client.respond(previous_response_id="nobody")

@@ -19,6 +19,7 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 from pydantic import BaseModel, ValidationError
 
+from api_gateway.openai_facade.answers import AgentResponse
 from api_gateway.openai_facade.from_turn import completion_of, ended_calls, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
 from api_gateway.openai_facade.running import LONGEST_WAIT_S, UNTOLD_WAIT_S, Piece, client_patience
@@ -27,6 +28,7 @@ from api_gateway.openai_facade.text_stream import Delta, Speech
 from api_gateway.openai_facade.to_turn import TRANSCRIPT, turn_of_chat, turn_of_response
 from api_gateway.problems import Problem, field_problems
 from api_gateway.turns.answers import Turn
+from api_gateway.turns.store import Terms
 from tests.unit.builders import CAPS
 
 USER = {"role": "user", "content": "And now?"}
@@ -41,6 +43,11 @@ def chat(*messages: dict[str, Any], **options: object) -> ChatRequest:
 def response(given: object = "And now?", **options: object) -> ResponseRequest:
     """A request for a response."""
     return ResponseRequest.model_validate({"model": "support", "input": given, **options})
+
+
+def response_of_turn(turn: Turn) -> AgentResponse:
+    """A turn as a response, without anything special that was asked."""
+    return response_of(turn, Terms())
 
 
 def turn(**members: Any) -> Turn:
@@ -134,7 +141,7 @@ def test_parts_of_text_are_one_text() -> None:
 
 def test_response_takes_what_a_turn_has_a_place_for() -> None:
     """Instructions stand before system messages; calls that are handed back are part of the conversation so far."""
-    handed_back = [item.model_dump() for item in response_of(turn(calls=[call("0.0")])).output]
+    handed_back = [item.model_dump() for item in response_of_turn(turn(calls=[call("0.0")])).output]
     asked = turn_of_response(
         response(
             [{"role": "system", "content": "Be kind."}, *handed_back, {"type": "message", **USER}],
@@ -303,7 +310,7 @@ def test_what_cannot_be_done_is_refused_by_name(
 def test_response_tells_no_call_that_has_not_ended(status: str) -> None:
     """A client that runs tools would take the call for its own to run. Later calls are told after it, as in streams."""
     calls = [call("0.0"), call("0.1", outcome=None, content=""), call("0.2")]
-    told = response_of(turn(status=status, stop_reason=None, output_text="", calls=calls))
+    told = response_of_turn(turn(status=status, stop_reason=None, output_text="", calls=calls))
     assert [(item.type, getattr(item, "call_id", None)) for item in told.output] == [
         ("function_call", "0.0"),
         ("function_call_output", "0.0"),
@@ -312,7 +319,7 @@ def test_response_tells_no_call_that_has_not_ended(status: str) -> None:
 
 def test_response_tells_the_calls_and_then_the_answer() -> None:
     """Each call has its output, tokens are counted as OpenAI does, and the client's own model reads it all."""
-    told = response_of(turn(calls=[call("0.0")]))
+    told = response_of_turn(turn(calls=[call("0.0")]))
     read = Response.model_validate_json(told.model_dump_json())
     assert [item.type for item in read.output] == ["function_call", "function_call_output", "message"]
     assert [item.status for item in told.output] == ["completed"] * 3
@@ -343,7 +350,7 @@ def test_response_tells_where_the_turn_stands(
     status: str, stop_reason: str | None, told: str, reason: str | None
 ) -> None:
     """The reason why it ended early is told in OpenAI's word if there is one."""
-    answer = response_of(turn(status=status, stop_reason=stop_reason))
+    answer = response_of_turn(turn(status=status, stop_reason=stop_reason))
     assert answer.status == told
     assert (answer.incomplete_details or {}).get("reason") == reason
     assert answer.completed_at is None
@@ -352,7 +359,7 @@ def test_response_tells_where_the_turn_stands(
 def test_response_of_a_failed_turn_tells_why() -> None:
     """The error's message begins with the turn's own code."""
     failed = turn(status="failed", stop_reason="model_error", error={"code": "model_error", "message": "overloaded"})
-    error = response_of(failed).error
+    error = response_of_turn(failed).error
     assert error is not None
     assert error.message == "model_error: overloaded"
 
@@ -368,7 +375,7 @@ ASKS: dict[str, Any] = {
 def test_turn_that_waits_for_a_person_says_where_to_answer() -> None:
     """A response says it in its metadata, however many calls wait; a completion becomes an error."""
     waiting = turn(status="requires_action", required_actions=[ASKS] * 50, output_text="")
-    hint = response_of(waiting).metadata["requires_action"]
+    hint = response_of_turn(waiting).metadata["requires_action"]
     assert "POST /v1/turns/t1/inputs" in hint
     assert "refund (0.0)" in hint
     assert len(hint) <= 512
@@ -381,7 +388,7 @@ def test_turn_below_which_somebody_waits_says_where_to_answer() -> None:
     """Each call is to be answered at its own subagent's turn."""
     below = [{**ASKS, "turn_id": turn_id, "tool": tool} for turn_id, tool in (("t2", "a"), ("t3", "b"), ("t2", "c"))]
     waiting = turn(status="running", subagent_actions=below, output_text="")
-    hint = response_of(waiting).metadata["requires_action"]
+    hint = response_of_turn(waiting).metadata["requires_action"]
     assert "POST /v1/turns/t2/inputs; it asks to run a (0.0), c (0.0); answer with" in hint
     assert "POST /v1/turns/t3/inputs; it asks to run b (0.0)" in hint
     with pytest.raises(Problem, match="POST /v1/turns/t2/inputs") as refused:
@@ -582,7 +589,7 @@ def test_stream_whose_gateway_stops_says_that_the_turn_goes_on() -> None:
     """The turn is not over: a response says so, and a completion ends with an error."""
     going_on = turn(status="running", output_text="")
     pieces = (Delta(text="On", begins=True, step=0), going_on)
-    events = asyncio.run(_events(response_frames(going_on, _pieces(*pieces))))
+    events = asyncio.run(_events(response_frames(going_on, Terms(), _pieces(*pieces))))
     assert (events[-1]["type"], events[-1]["response"]["status"]) == ("response.incomplete", "in_progress")
     assert "response.output_item.done" in [event["type"] for event in events]
     chunks = asyncio.run(_events(chat_frames(going_on, _pieces(*pieces), tells_usage=True)))
@@ -600,7 +607,7 @@ def test_no_frame_of_a_stream_is_split_by_unicodes_line_breaks(char: str) -> Non
 
     async def whole_frames() -> list[str]:
         chat = chat_frames(turn(), pieces(), tells_usage=True)
-        return [frame async for frame in chat] + [frame async for frame in response_frames(turn(), pieces())]
+        return [frame async for frame in chat] + [frame async for frame in response_frames(turn(), Terms(), pieces())]
 
     frames = asyncio.run(whole_frames())
     assert [frame.splitlines() for frame in frames] == [frame.removesuffix("\n").split("\n") for frame in frames]
@@ -617,7 +624,7 @@ def test_stream_tells_each_call_once_and_ends_the_message_before_it() -> None:
     said = (Delta(text="Let me", begins=True, step=0), Delta(text=" look.", begins=False, step=0))
     going_on, stopped = Delta(text="On", begins=True, step=1), Delta(text="I stopped.", begins=True, step=None)
     pieces = (*said, first, first, going_on, last, stopped)
-    events = asyncio.run(_events(response_frames(first, _pieces(*pieces))))
+    events = asyncio.run(_events(response_frames(first, Terms(), _pieces(*pieces))))
     assert [event["response"]["output"] for event in events[:2]] == [[], []]
     items = [(event["type"][21:], event["output_index"]) for event in events if "output_item" in event["type"]]
     assert items == [(what, index) for index in range(7) for what in ("added", "done")]
@@ -652,7 +659,7 @@ def test_message_has_one_id_wherever_it_is_told(
 ) -> None:
     """Each message of a stream has its own id; the whole response holds the calls and the last message."""
     ended = turn(calls=[call("0.0")], usage={**USAGE, "steps": 2}, **members)
-    events = asyncio.run(_events(response_frames(turn(), _pieces(deltas[0], ended, *deltas[1:]))))
+    events = asyncio.run(_events(response_frames(turn(), Terms(), _pieces(deltas[0], ended, *deltas[1:]))))
     told = {event["item"]["id"]: event["item"] for event in events if event["type"] == "response.output_item.done"}
     assert [item_id for item_id in told if item_id.startswith("msg")] == messages
     assert events[-1]["response"]["output"] == [told["fc_t1_0.0"], told["fco_t1_0.0"], told[messages[-1]]]
@@ -661,7 +668,7 @@ def test_message_has_one_id_wherever_it_is_told(
 def test_message_that_begins_ends_the_one_before() -> None:
     """A response tells two messages, and a completion, which has only one, sets them apart."""
     pieces = (said("Let me look.", 0), said("On its way.", 1), turn())
-    events = asyncio.run(_events(response_frames(turn(), _pieces(*pieces))))
+    events = asyncio.run(_events(response_frames(turn(), Terms(), _pieces(*pieces))))
     done = [event["text"] for event in events if event["type"] == "response.output_text.done"]
     assert done == ["Let me look.", "On its way."]
     chunks = asyncio.run(_events(chat_frames(turn(), _pieces(*pieces), tells_usage=False)))
@@ -673,14 +680,14 @@ def test_text_that_joins_several_messages_is_none_of_them() -> None:
     """The whole response gives it an id of its own."""
     cancelled = turn(status="cancelled", stop_reason="cancelled", output_text="Let me look.\n\nOn")
     pieces = (said("Let me look.", 0), said("On", 1), cancelled)
-    events = asyncio.run(_events(response_frames(turn(), _pieces(*pieces))))
+    events = asyncio.run(_events(response_frames(turn(), Terms(), _pieces(*pieces))))
     assert [item["id"] for item in events[-1]["response"]["output"]] == ["msg_t1"]
 
 
 def test_answer_of_a_fork_is_named_by_its_step_when_read_later() -> None:
     """As a stream named it: a fork's steps are counted from its origin's first."""
     forked = turn(forked_from={"turn_id": "t0", "step": 3}, usage={**USAGE, "steps": 2})
-    assert [item.id for item in response_of(forked).output] == ["msg_t1_4"]
+    assert [item.id for item in response_of_turn(forked).output] == ["msg_t1_4"]
 
 
 def test_end_says_which_step_said_it() -> None:
