@@ -149,6 +149,26 @@ def test_worker_that_cannot_start_leaves_the_catalogue_as_it_was(role: str, sqli
         assert database.execute("SELECT name FROM agents").fetchall() == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["turns", "list", "--limit", "x"], "'--limit': 'x' is not a whole number from 1 to 200\n"),
+        (["turns", "list", "--limit", "0"], "'--limit': '0' is not a whole number from 1 to 200\n"),
+        (["turns", "cancel", "--wait", "nan"], "'--wait': 'nan' is not a number from 0 to 600\n"),
+        (["up", "--coordinators", "0"], "'--coordinators': '0' is not a whole number of at least 1\n"),
+        (["gateway", "--fd", "x"], "'--fd': 'x' is not a whole number\n"),
+        (["turns", "list", "--limit", "9" * 5_000], f"'--limit': '{'9' * 80}' is not a whole number"),
+        (["worker", "--role", "x"], "'--role': 'x' is not one of 'coordinator', 'tools'\n"),
+        (["turns", "list", "--status", ""], "'--status': '' is not one of 'queued', 'running',"),
+    ],
+)
+def test_bad_value_of_an_option_is_told_with_those_allowed(arguments: list[str], told: str) -> None:
+    """The words are the harness's own, not those of the library that reads values."""
+    refused = run_here(*arguments)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"Error: Invalid value for {told}" in refused.stderr
+
+
 @pytest.mark.parametrize("arguments", [["run", "caf\udce9"], ["turns", "list", "--home=\udce9"]])
 def test_an_argument_that_is_no_text_is_wrong_usage(arguments: list[str]) -> None:
     """Bytes that are not UTF-8 never reach JSON or SQL; the message shows which argument has them."""

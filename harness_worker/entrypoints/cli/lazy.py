@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from harness_worker.entrypoints.cli.bad_values import words_for
 from harness_worker.entrypoints.loading import loading
 
 
@@ -50,6 +51,13 @@ def lazy_group(commands: Sequence[Lazy]) -> type[TyperGroup]:
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - click's own signature
             return known[cmd_name].load() if cmd_name in known else None
+
+        def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own signature
+            try:
+                return super().invoke(ctx)
+            except typer.BadParameter as wrong:
+                wrong.message = words_for(wrong)
+                raise
 
         def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - click's own signature
             with formatter.section("Commands"):
