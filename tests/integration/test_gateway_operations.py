@@ -642,6 +642,26 @@ def test_shutdown_tells_those_whose_time_is_over_to_come_again(
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_ctrl_c_ends_a_gateway_that_stops_at_once(
+    sqlite_url: str, valkey_url: str, tmp_path: Path, first: signal.Signals
+) -> None:
+    """It waits for no request any longer, whose connection is cut; nothing in the log looks like a bug."""
+    port, log = free_port(), tmp_path / "log"
+    url = f"http://127.0.0.1:{port}"
+    with gateway_process(port, sqlite_url, own_db(valkey_url), log, grace_s=600) as process:
+        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(UNFINISHED)
+            assert client.recv(1_000).startswith(b"HTTP/1.1 100 "), "its body is waited for"
+            process.send_signal(first)
+            wait_until(lambda: not is_healthy(url), "the gateway to take no more connections")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+            assert client.recv(1_000) == b""
+    assert "Traceback" not in log.read_text()
+
+
 def _first_turn(url: str) -> str:
     turns = httpx2.get(f"{url}/v1/turns").json()["data"]
     return turns[0]["id"] if turns else ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
+from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -64,7 +66,7 @@ def gateway(
     cut_stalled(listener)
     allow_all_descriptors()
     _end_well_on(signal.SIGTERM, signal.SIGINT)
-    uvicorn.Server(config).run(sockets=[listener])
+    GatewayServer(config).run(sockets=[listener])
     exit_at_once()  # a thread may wait for an artifact store that hangs
 
 
@@ -75,6 +77,21 @@ class GatewayConfig(uvicorn.Config):
         """Load the application and make it."""
         with loading():
             super().load()
+
+
+class GatewayServer(uvicorn.Server):
+    """A server that ends at once if Ctrl-C is pressed while it stops."""
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal stops it."""
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; at once, in the next round of the loop, if it stops already: uvicorn would wait for connections."""
+        super().handle_exit(sig, frame)
+        if self.force_exit:
+            self._loop.call_soon_threadsafe(exit_at_once)
 
 
 def _end_well_on(*signals: signal.Signals) -> None:
