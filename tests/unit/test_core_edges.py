@@ -30,8 +30,12 @@ def registry() -> Registry:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"name": ""}, "its name must be a string of 1 to 255 characters"),
-        ({"name": "a\x00b"}, "its name must be a string of 1 to 255 characters"),
+        ({"name": ""}, "its name must be a string of 1 to 255 printable characters"),
+        ({"name": "a\x00b"}, "its name must be a string of 1 to 255 printable characters"),
+        ({"name": "a\nb"}, "its name must be a string of 1 to 255 printable characters"),
+        ({"name": "\x1b[2J"}, "its name must be a string of 1 to 255 printable characters"),
+        ({"name": "."}, "its name may not be '.', which the path of a URL cannot hold"),
+        ({"name": ".."}, "its name may not be '..', which the path of a URL cannot hold"),
     ],
 )
 def test_agent_that_cannot_work_is_refused(registry: Registry, changes: dict[str, Any], problem: str) -> None:

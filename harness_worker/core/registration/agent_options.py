@@ -19,7 +19,6 @@ from harness_worker.core.registration.model_names import SCRIPTED, is_model_name
 from harness_worker.core.registration.schema_draft import in_2020_12, problem_in_2020_12
 from harness_worker.core.registration.thinking import THINK_LEVELS
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.core.text import UNSTORABLE
 from harness_worker.errors import ConfigError
 
 MAX_NAME_CHARS = 255
@@ -49,10 +48,16 @@ def check_agent(spec: AgentSpec) -> None:
         _check_points(hook, f"agent {spec.name!r}: hook {type(hook).__name__}")
 
 
+def _name_problems(name: Any) -> Iterator[str]:  # noqa: ANN401 - whatever was declared
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
+        yield f"its name must be a string of 1 to {MAX_NAME_CHARS} printable characters"
+    if name in (".", ".."):
+        yield f"its name may not be {name!r}, which the path of a URL cannot hold"
+
+
 def _problems(spec: AgentSpec) -> Iterator[str]:
-    name, model, system, vault = cast("tuple[Any, ...]", (spec.name, spec.model, spec.system, spec.vault))
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or UNSTORABLE.search(name):
-        yield f"its name must be a string of 1 to {MAX_NAME_CHARS} characters"
+    model, system, vault = cast("tuple[Any, ...]", (spec.model, spec.system, spec.vault))
+    yield from _name_problems(spec.name)
     if not is_model_name(model):
         yield f"model must be a model's name or 'scripted:FILE', not {model!r}"
     if not isinstance(system, str):
