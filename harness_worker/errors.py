@@ -4,6 +4,7 @@ HarnessError
 ├── Stopped              a model call was told to stop
 ├── OutOfTime            a turn's time ended before its model answered
 ├── ConfigError          a setting, a registration or an option is wrong; the message says which, and what to change
+│   └── UnmigratedError  the database lacks tables of this version
 ├── WireError            a message or a body does not have the agreed shape
 │   └── NewerWire        it is of a later version: not wrong, but for a newer worker
 ├── TransientError       worth trying again: a broker, a database or a provider did not answer
@@ -45,6 +46,23 @@ class OutOfTime(HarnessError):  # noqa: N818 - reads as what it says
 
 class ConfigError(HarnessError):
     """A setting, a registration or an option is wrong."""
+
+
+class UnmigratedError(ConfigError):
+    """The database lacks tables of this version.
+
+    Args:
+        lacking: What lacks them, and what the database said.
+        home_option: The option by which `harness migrate` finds it, after a space, if that is known.
+    """
+
+    def __init__(self, lacking: str, home_option: str = "") -> None:
+        super().__init__(lacking, home_option)
+        self.lacking = lacking
+        self.home_option = home_option
+
+    def __str__(self) -> str:
+        return f"{self.lacking}: run `harness migrate{self.home_option}`"
 
 
 class WireError(HarnessError):

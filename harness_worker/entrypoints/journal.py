@@ -13,7 +13,7 @@ from harness_worker.config import Settings
 from harness_worker.databases import parse_url
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.stack.home import Home
-from harness_worker.errors import TransientError
+from harness_worker.errors import TransientError, UnmigratedError
 from harness_worker.urls import masked
 
 
@@ -22,7 +22,7 @@ def open_journal(settings: Settings) -> Generator[Engine]:
     """An engine for HARNESS_DATABASE_URL, else for the stack that runs in the home, else for the home's own file.
 
     Raises:
-        ConfigError: The URL is invalid.
+        ConfigError: The URL is invalid, or the database lacks tables; the message says how to make them.
         TransientError: There is no such file.
     """
     addresses = Addresses(settings)
@@ -35,6 +35,8 @@ def open_journal(settings: Settings) -> Generator[Engine]:
     engine = make_engine(url, pool_size=1)
     try:
         yield engine
+    except UnmigratedError as error:
+        raise UnmigratedError(error.lacking, addresses.home_option) from error
     finally:
         engine.dispose()
 

@@ -119,6 +119,15 @@ def test_command_that_makes_the_tables_names_the_home(tmp_path: Path) -> None:
     assert tables["mend"] == f"run `harness migrate --home {tmp_path}`"
 
 
+def test_commands_that_start_what_is_away_name_the_home(tmp_path: Path) -> None:
+    """They are for the stack that was examined."""
+    nowhere = {"HARNESS_GATEWAY_URL": "http://127.0.0.1:1", "HARNESS_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
+    checked = run_here("doctor", "--home", str(tmp_path), "--json", env=nowhere)
+    mends = {each["name"]: each["mend"] for each in json.loads(checked.stdout)["checks"]}
+    assert mends["gateway"].startswith(f"start one: harness up --home {tmp_path}, or")
+    assert f"`harness migrate --home {tmp_path}` makes the tables" in mends["database"]
+
+
 def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_server: PostgresServer) -> None:
     """A database that was never migrated is wrong, and the command for that is named."""
     url = postgres_server.create_database()

@@ -174,6 +174,8 @@ def test_database_that_has_no_table_of_keys_is_told_with_the_command(tmp_path: P
     assert not (tmp_path / "no.db").exists()
     (tmp_path / "empty.db").touch()
     assert "run `harness migrate`" in keys(f"sqlite:///{tmp_path}/empty.db", "list", code=2).stderr
+    elsewhere = keys(f"sqlite:///{tmp_path}/empty.db", "list", "--home", str(tmp_path), code=2).stderr
+    assert f"run `harness migrate --home {tmp_path}`" in elsewhere
     away = keys("postgresql://u:hidden@127.0.0.1:1/x", "list", code=3)
     assert "did not answer" in away.stderr
     assert "hidden" not in away.stderr

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from harness_worker.databases import is_read_only
-from harness_worker.errors import ConfigError, InvariantError, TransientError
+from harness_worker.errors import ConfigError, InvariantError, TransientError, UnmigratedError
 from harness_worker.urls import masked
 
 _AGAIN_STATES: Final = frozenset({"40001", "40P01", "55P03", "23505"})
@@ -69,7 +69,7 @@ def translated(url: URL) -> Generator[None]:
 def _meaning(error: SQLAlchemyError, where: str) -> TransientError | ConfigError | InvariantError:
     said = first_line(error)
     if isinstance(error, DBAPIError) and _says(error, _MISSING_WORDS):
-        return ConfigError(f"the database {where} lacks tables of this version: run `harness migrate` ({said})")
+        return UnmigratedError(f"the database {where} lacks tables of this version ({said})")
     if _NO_DATABASE in said:
         return ConfigError(f"{where}: {said}; name another one in HARNESS_DATABASE_URL")
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError) or _is_lost(error):

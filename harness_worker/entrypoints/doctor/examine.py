@@ -14,9 +14,9 @@ from harness_worker.entrypoints.doctor.finding import NO_OTHERS, UNASKED, Findin
 from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
 from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers, living_workers
 
-_MEND_GATEWAY = "start one: harness up, or harness gateway; or correct HARNESS_GATEWAY_URL"
+_MEND_GATEWAY = "start one: harness up{home}, or harness gateway; or correct HARNESS_GATEWAY_URL"
 _MEND_REDIS = "start it, or correct HARNESS_REDIS_URL; `harness up` starts one where none is named"
-_MEND_DATABASE = "start it, or correct HARNESS_DATABASE_URL; `harness migrate` makes the tables"
+_MEND_DATABASE = "start it, or correct HARNESS_DATABASE_URL; `harness migrate{home}` makes the tables"
 _FEWER = "allow more connections (max_connections, or the limit of the role), or run fewer workers and gateways"
 _REDIS_INSTEAD = {
     "No such file": "correct the paths of the files that HARNESS_REDIS_URL names",
@@ -58,15 +58,16 @@ class Examination:
 
 def examine(addresses: Addresses, environment: Mapping[str, str]) -> Examination:
     """Check everything; takes some seconds, or longer if something does not answer."""
-    key = addresses.settings.gateway_key
-    gateway = _asked(addresses.gateway_url, "gateway", _MEND_GATEWAY, lambda url: services.check_gateway(url, key))
+    key, home = addresses.settings.gateway_key, addresses.home_option
+    mend_gateway = _MEND_GATEWAY.format(home=home)
+    gateway = _asked(addresses.gateway_url, "gateway", mend_gateway, lambda url: services.check_gateway(url, key))
     redis = _asked(addresses.redis_url, "redis", _MEND_REDIS, _check_redis, _REDIS_INSTEAD)
     broker = _asked(addresses.broker_url, "broker", "start it, or correct HARNESS_BROKER_URL", services.check_broker)
     sql = _asked(
         addresses.database_url,
         "database",
-        _MEND_DATABASE,
-        lambda url: database.check_database(url, addresses.home_option),
+        _MEND_DATABASE.format(home=home),
+        lambda url: database.check_database(url, home),
         _DATABASE_INSTEAD,
     )
     fleet = _fleet(addresses, broker if addresses.broker_url else redis, redis, sql)
@@ -135,7 +136,7 @@ def _fleet(addresses: Addresses, broker: Probe, redis: Probe, sql: Probe) -> tup
     def judged() -> Iterator[Finding]:
         return check_catalogue(database.catalogue(url), known, addresses.home_option)
 
-    return (asked, probe("catalogue", _MEND_DATABASE, judged))
+    return (asked, probe("catalogue", _MEND_DATABASE.format(home=addresses.home_option), judged))
 
 
 def _redis_time(url: str) -> float:
