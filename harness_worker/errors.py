@@ -23,6 +23,11 @@ HarnessError
 
 from __future__ import annotations
 
+from typing import Final
+
+SYSTEM_ERRORS: Final = (MemoryError, OSError)
+"""What the system raises when it fails or is short of something; no bug, and likely to pass, here or elsewhere."""
+
 
 class HarnessError(Exception):
     """Root of every error the harness raises on purpose."""

@@ -7,6 +7,8 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 
+from harness_worker.errors import SYSTEM_ERRORS
+
 log = logging.getLogger(__name__)
 
 
@@ -40,9 +42,15 @@ class Rounds(ABC):
             try:
                 if not self._stop.wait(self._every_s):
                     self._round()
-            except Exception:  # the thread's boundary: the process would go on without its rounds
+            except BaseException as error:  # noqa: BLE001 - the thread's boundary: the process would go on without it
                 with suppress(Exception):  # memory may still be short
-                    log.exception("%s: a round failed", self._name)
+                    self._log(error)
+
+    def _log(self, error: BaseException) -> None:
+        if isinstance(error, SYSTEM_ERRORS):
+            log.warning("%s: a round failed: %r", self._name, error)
+        else:
+            log.error("%s: a round failed", self._name, exc_info=error)
 
     @abstractmethod
     def _round(self) -> None:

@@ -34,8 +34,8 @@ from harness_worker.turn.hooking import HookCaller, tell_start
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import reads_apart
 from harness_worker.turn.pre_hooks import PreHooks
-from harness_worker.turn.scarcity import is_passing, scarcity_is_transient
 from harness_worker.turn.sending import Sending
+from harness_worker.turn.system_errors import is_passing, system_errors_are_transient
 from harness_worker.wire import StopReason
 
 log = logging.getLogger(__name__)
@@ -81,14 +81,14 @@ class Coordinator:
         """Look at the turn once. Safe to call at any time, any number of times, from anywhere.
 
         Raises only if the turn cannot be read or claimed. If something goes wrong later, the turn is left to the next
-        look or ends as failed. A lack of memory, files or space is not a bug, and leaves the turn to the next look.
+        look or ends as failed. An error of the system, such as a lack of memory, is no bug: the next look goes on.
 
         Args:
             turn_id: The turn's id.
             was_told: This look was triggered by a stop command, so it must not broadcast another.
 
         Raises:
-            TransientError: The store did not answer, or the system was short of something; the turn was not looked at.
+            TransientError: The store did not answer, or the system failed; the turn was not looked at.
             ConfigError: The database lacks the tables of this version.
             Exception: A bug of ours in the claim itself. A row that cannot be read is left for a newer worker.
         """
@@ -103,7 +103,7 @@ class Coordinator:
     def _open(self, turn_id: str) -> Opened | Held | None:
         opening = partial(open_visit, owner=self.new_owner(), timing=self.timing, tools_of=self._tools_of)
         asked = self.clock.monotonic()
-        with scarcity_is_transient():
+        with system_errors_are_transient():
             try:
                 opened = self.store.transact(turn_id, self.finalizer.sealing(opening))
             except Exception as error:  # the task boundary: a bug of ours ends the turn instead of repeating for ever
@@ -123,13 +123,13 @@ class Coordinator:
 
     def _visit(self, visit: Visit, work: Callable[[], Finished | Dispatch | None]) -> None:
         try:
-            with scarcity_is_transient():
-                self._carry_out(visit, work())
-        except TransientError as error:
-            log.warning("visit of turn %s put off: %s", visit.turn.id, error)
-            self._put_off(visit)
-        except Exception:  # the task boundary: the next look sends what could not be sent
-            log.exception("visit of turn %s could not carry out its own decision", visit.turn.id)
+            self._carry_out(visit, work())
+        except Exception as error:  # the task boundary: the next look sends what could not be sent
+            if is_passing(error):
+                self._put_off(visit)
+                log.warning("visit of turn %s put off: %s: %s", visit.turn.id, type(error).__name__, error)
+            else:
+                log.exception("visit of turn %s could not carry out its own decision", visit.turn.id)
 
     def _next_or_failed(self, opened: Opened, stop: StopSignal) -> Finished | Dispatch | None:
         visit = opened.visit
@@ -279,7 +279,7 @@ class Coordinator:
             return Decision(result=None, turn=release(visit, snapshot.turn, wake_at=later, now=snapshot.now))
 
         try:
-            with scarcity_is_transient():
+            with system_errors_are_transient():
                 self.store.transact(visit.turn.id, fenced(visit, let_go))
         except TransientError as error:
             log.warning("turn %s not released, its lease will run out: %s", visit.turn.id, error)

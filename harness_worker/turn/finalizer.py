@@ -20,6 +20,7 @@ from harness_worker.core.sealing import SEALS, Seal, ended_by, judges_of, retold
 from harness_worker.core.sources.citations import Citation, cite
 from harness_worker.ports import Dispatcher, TurnStore
 from harness_worker.turn.hooking import HookCaller, tell_end, tell_usage
+from harness_worker.turn.system_errors import is_passing
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +100,11 @@ class Finalizer:
     def _guarded(self, step: str, turn: Turn, work: Callable[[], T], otherwise: T) -> T:
         try:
             return work()
-        except Exception:
-            log.exception("step %s of the end of turn %s failed and is left out", step, turn.id)
+        except Exception as error:
+            if is_passing(error):
+                log.warning("step %s of the end of turn %s is left out: %r", step, turn.id, error)
+            else:
+                log.exception("step %s of the end of turn %s failed and is left out", step, turn.id)
             self._on_failure(step)
             return otherwise
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from harness_worker.errors import TransientError
 from harness_worker.ports import Clock
+from harness_worker.turn.system_errors import is_passing
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Patience:
                 log.warning("%s: trying again: %s", what, state.outcome.exception())
 
         retrying = Retrying(
-            retry=retry_if_exception_type(TransientError),
+            retry=retry_if_exception(is_passing),
             wait=wait_exponential(multiplier=self.first_s, max=self.longest_s),
             stop=stop_after_attempt(self.tries),
             sleep=self.clock.wait,
@@ -62,8 +62,10 @@ class Patience:
         """The same, but return ``None`` if there was no answer."""
         try:
             return self(ask, what)
-        except TransientError as error:
-            log.warning("%s: given up: %s", what, error)
+        except Exception as error:
+            if not is_passing(error):
+                raise
+            log.warning("%s: given up: %r", what, error)
             return None
 
 

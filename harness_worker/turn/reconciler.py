@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from harness_worker.errors import HarnessError
+from harness_worker.errors import SYSTEM_ERRORS, HarnessError
 from harness_worker.ports import Dispatcher, OverdueTurn, TurnStore
 from harness_worker.threads.rounds import Rounds
 
@@ -68,7 +68,7 @@ class Reconciler(Rounds):
 def _do_or_log(work: Callable[[], None]) -> None:
     try:
         work()
-    except HarnessError as error:
-        log.warning("a part of the reconciler's round is left to the next one: %s", error)
+    except (HarnessError, *SYSTEM_ERRORS) as error:
+        log.warning("a part of the reconciler's round is left to the next one: %r", error)
     except Exception:  # a bug, which must not keep the parts after it from ever being done
         log.exception("a part of the reconciler's round failed")

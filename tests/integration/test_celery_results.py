@@ -16,6 +16,7 @@ from redis import Redis
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.results import ChordResults
 from harness_worker.config import Settings
+from harness_worker.errors import TransientError
 
 # Celery's tracer has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -73,3 +74,11 @@ def test_result_that_cannot_be_kept_for_a_moment_is_no_failure(
     assert redis.get(_key(task_id)) is None
     assert isinstance(app.backend, ChordResults)
     app.backend.client.close()
+
+
+def test_turn_that_could_not_be_stored_for_a_moment_is_no_failure(valkey_url: str) -> None:
+    """Its message comes again, wherever its task met the error; the producer would take a failure for final."""
+    app = make_app(Settings(), redis_url=valkey_url)
+    with pytest.raises(Reject) as again:
+        app.backend.mark_as_failure(uuid.uuid4().hex, TransientError("the system failed"))
+    assert getattr(again.value, "requeue", False)

@@ -196,7 +196,7 @@ def test_reconciler_does_what_else_is_to_be_done_after_each_look(store: MemoryTu
 
 def test_calls_are_beaten_for_though_a_beat_fails(caplog: pytest.LogCaptureFixture) -> None:
     """Each failed heartbeat is logged, and the next follows."""
-    failures: list[Exception] = [SILENT, ValueError("no such thing")]
+    failures: list[Exception] = [SILENT, OSError(5, "Input/output error"), ValueError("no such thing")]
     beaten = threading.Event()
 
     def beat() -> None:
@@ -208,15 +208,17 @@ def test_calls_are_beaten_for_though_a_beat_fails(caplog: pytest.LogCaptureFixtu
     beats.start()
     wait_until(beaten.is_set, "a beat")
     beats.stop()
-    assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("WARNING", "heartbeat of reads not sent: no answer"),
-        ("ERROR", "heartbeat of reads: a round failed"),
+    assert [(record.levelname, record.message, bool(record.exc_info)) for record in caplog.records] == [
+        ("WARNING", "heartbeat of reads not sent: no answer", False),
+        ("WARNING", "heartbeat of reads: a round failed: OSError(5, 'Input/output error')", False),
+        ("ERROR", "heartbeat of reads: a round failed", True),
     ]
 
 
-def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told() -> None:
+@pytest.mark.parametrize("raised", [MemoryError(), SystemExit(3), KeyboardInterrupt()])
+def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told(raised: BaseException) -> None:
     """Memory is too short even for the log line; the thread still makes its next round."""
-    short: list[Exception] = [MemoryError(), MemoryError()]
+    short = [raised, MemoryError()]
     made = threading.Event()
 
     class Counted(Rounds):
@@ -226,7 +228,8 @@ def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told() -> None
             made.set()
 
     def unable(_: logging.LogRecord) -> bool:
-        raise short.pop()
+        short.pop()
+        raise MemoryError
 
     logger = logging.getLogger("harness_worker.threads.rounds")
     logger.addFilter(unable)

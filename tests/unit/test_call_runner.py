@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import re
 import resource
@@ -37,6 +38,7 @@ from tests.unit.builders import DEADLINE, NOW, TIMING
 from tests.unit.engine_kit import THRESHOLD_CHARS, TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
 
 SILENT = TransientError("no answer")
+PASSING = [SILENT, MemoryError(), OSError(errno.EIO, "Input/output error")]
 
 
 @pytest.fixture
@@ -185,10 +187,11 @@ def test_process_that_cannot_serve_a_message_is_told_of(tool: str, seen: str, as
     assert failures == [tool]
 
 
-def test_read_hands_in_patiently(reading: Engine) -> None:
+@pytest.mark.parametrize("error", PASSING)
+def test_read_hands_in_patiently(reading: Engine, error: Exception) -> None:
     """The result is offered until the gate answers; a lost answer does not make it a second result."""
-    reading.seen_gate.before["complete"].append(raising(SILENT))
-    reading.seen_gate.after["complete"] += [raising(SILENT)]
+    reading.seen_gate.before["complete"].append(raising(error))
+    reading.seen_gate.after["complete"] += [raising(error)]
     assert reading.run() is Canvas.CONTINUES
     assert "tool.late" not in reading.event_types
 
@@ -449,10 +452,11 @@ def test_write_cut_before_the_turn_has_ended_says_why(writing: Engine) -> None:
     assert writing.event_types.count("tool.late") == 0
 
 
-def test_write_hands_in_patiently(writing: Engine) -> None:
+@pytest.mark.parametrize("error", PASSING)
+def test_write_hands_in_patiently(writing: Engine, error: Exception) -> None:
     """If a commit's answer is lost the outcome is handed in again, and counts once."""
-    writing.seen_store.before["transact"] += [lambda: None, raising(SILENT)]
-    writing.seen_store.after["transact"] += [lambda: None, raising(SILENT)]
+    writing.seen_store.before["transact"] += [lambda: None, raising(error)]
+    writing.seen_store.after["transact"] += [lambda: None, raising(error)]
     assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "write done"
     assert writing.event_types.count("tool.completed") == 1

@@ -151,17 +151,22 @@ def test_gate_that_does_not_answer_puts_the_visit_off(engine: Engine, operation:
     assert engine.sent.chains == []
 
 
-SCARCE = [MemoryError(), OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOSPC, "No space left on device")]
+SYSTEM_ERRORS = [
+    MemoryError(),
+    OSError(errno.EMFILE, "Too many open files"),
+    OSError(errno.ENOSPC, "No space left on device"),
+    OSError(errno.EIO, "Input/output error"),
+]
 
 
-@pytest.mark.parametrize("scarce", SCARCE)
-def test_lack_of_something_puts_the_visit_off(engine: Engine, scarce: Exception) -> None:
+@pytest.mark.parametrize("error", SYSTEM_ERRORS)
+def test_error_of_the_system_puts_the_visit_off(engine: Engine, error: Exception) -> None:
     """It is no bug and may pass: the turn is released, and continues at the next look."""
-    engine.says(scarce, asks("look"), answers("ok"))
+    engine.says(error, asks("look"), answers("ok"))
     engine.advance()
     assert (engine.turn.status, engine.turn.owner) == (TurnStatus.RUNNING, None)
     assert engine.turn.wake_at == NOW + TIMING.look_s
-    engine.seen_sent.before["chain"].append(raising(scarce))
+    engine.seen_sent.before["chain"].append(raising(error))
     engine.advance()
     assert (engine.turn.owner, engine.sent.chains) == (None, [])
     engine.clock.now_s += TIMING.look_s
@@ -169,10 +174,10 @@ def test_lack_of_something_puts_the_visit_off(engine: Engine, scarce: Exception)
     assert engine.turn.status is TurnStatus.COMPLETED
 
 
-@pytest.mark.parametrize("scarce", SCARCE)
-def test_lack_of_something_at_the_claim_is_told(engine: Engine, scarce: Exception) -> None:
+@pytest.mark.parametrize("error", SYSTEM_ERRORS)
+def test_error_of_the_system_at_the_claim_is_told(engine: Engine, error: Exception) -> None:
     """The caller learns that the turn was not looked at."""
-    engine.seen_store.before["transact"].append(raising(scarce))
+    engine.seen_store.before["transact"].append(raising(error))
     with pytest.raises(TransientError):
         engine.advance()
     assert engine.turn.status is TurnStatus.QUEUED
@@ -768,7 +773,7 @@ def test_bug_in_the_look_at_a_stopped_turn_is_logged(engine: Engine, caplog: pyt
     assert f"turn {TURN_ID} not looked at" in caplog.text
     engine.seen_store.before["transact"].append(raising(TransientError("no answer")))
     look_at_stopped(engine.coordinator, TURN_ID)
-    assert "the reconciler will see to it: no answer" in caplog.text
+    assert "the reconciler will see to it: TransientError('no answer')" in caplog.text
 
 
 def test_stopped_coordinator_drives_nothing(engine: Engine) -> None:

@@ -106,6 +106,18 @@ def test_commit_that_fails_is_no_end() -> None:
     assert (engine.turn.output_text, hooks.told) == ("ok", ["usage", "turn_end"])
 
 
+@pytest.mark.parametrize("error", [TransientError("away"), OSError(5, "Input/output error")])
+def test_step_that_meets_no_bug_is_left_out_in_one_line(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """A traceback would make operators look for a bug."""
+    engine = Engine(Told())
+    sealed_by(engine, *SEALS)
+    engine.seen_sent.before["judge"].append(raising(error))
+    engine.says(answers("ok"))
+    engine.advance()
+    told = [record for record in caplog.records if record.message.startswith("step judges of the end of turn")]
+    assert [(record.levelname, record.exc_info) for record in told] == [("WARNING", None)]
+
+
 def test_journal_that_cannot_be_read_after_the_end_is_told_to_nobody() -> None:
     """The end stands; who was to be told is not."""
     hooks = Told()

@@ -97,7 +97,7 @@ class _Leaving:
         """See ``Judging.judge``."""
         raise self._error
 
-    advance = submit = judge
+    advance = submit = run = judge
 
 
 @pytest.mark.parametrize("error", [CancelledError(), GeneratorExit(), KeyboardInterrupt(), SystemExit(3)])
@@ -115,7 +115,7 @@ def test_lack_of_something_leaves_a_turn_to_the_reconciler(error: Exception, cap
     away: Any = _Leaving(error)
     AdvanceTask(away).run("t")
     JudgeTask(away).run("t", "brief")
-    assert caplog.text.count(f"the reconciler will see to it: the system had too little of something: {error!r}") == 2
+    assert caplog.text.count(f"the reconciler will see to it: the system failed: {error!r}") == 2
 
 
 class _ShortOfMemory(ThreadTask):
@@ -132,6 +132,22 @@ def test_task_of_a_thread_never_fails_with_a_lack_of_memory() -> None:
     """Wherever it was met."""
     task: Any = Celery(set_as_current=False).register_task(_ShortOfMemory())
     assert type(task.apply().result) is TransientError
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EIO, "Input/output error")])
+def test_task_that_fails_for_the_system_is_logged_in_one_line(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A traceback would make operators look for a bug."""
+    away: Any = _Leaving(error)
+    app = Celery(set_as_current=False)
+    message = ToolMessage(turn_id="t", call_id="0.0", attempt=1, read=True, tenant="default").to_kwargs()
+    tool: Any = app.register_task(ToolTask("look", away, cast("Any", None)))
+    short: Any = app.register_task(_ShortOfMemory())
+    with caplog.at_level("INFO"):
+        states = [tool.apply(kwargs=message).state, short.apply().state]
+    assert states == ["FAILURE", "FAILURE"]
+    assert [record.exc_info for record in caplog.records if "raised" in record.message] == [None, None]
 
 
 @pytest.mark.parametrize("error", [TransientError("away"), MemoryError()])

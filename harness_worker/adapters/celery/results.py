@@ -9,10 +9,12 @@ from celery.exceptions import BackendError, Reject
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from harness_worker.errors import SYSTEM_ERRORS, TransientError
 from harness_worker.lean_redis import LeanPool, LeanRedis
 
-PASSING: Final = (RedisError, OperationalError, BackendError, OSError, MemoryError)
-"""What may be raised around a task, where its result is stored or its callbacks are sent, and is likely to pass."""
+PASSING: Final = (RedisError, OperationalError, BackendError, TransientError, *SYSTEM_ERRORS)
+"""What may be raised in or around a task, where its result is stored or its callbacks are sent, and is likely
+to pass."""
 
 
 class ChordResults(RedisBackend):

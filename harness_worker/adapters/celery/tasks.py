@@ -13,14 +13,14 @@ from celery.exceptions import Ignore, Reject
 from kombu.exceptions import OperationalError
 
 from harness_worker.adapters.celery.requests import runner_name
-from harness_worker.errors import ConfigError, InvariantError, NewerWire, TransientError, WireError
+from harness_worker.errors import SYSTEM_ERRORS, ConfigError, InvariantError, NewerWire, TransientError, WireError
 from harness_worker.ports import RunningCall
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.running.call_runner import CallRunner
 from harness_worker.turn.running.job import Canvas, Job
-from harness_worker.turn.scarcity import scarcity_is_transient
 from harness_worker.turn.submitting import NAMES, Submitting
+from harness_worker.turn.system_errors import system_errors_are_transient
 from harness_worker.wire import (
     ADVANCE_TASK,
     JUDGE_TASK,
@@ -48,10 +48,13 @@ class ThreadTask(Task[..., Any]):
 
     Request = "harness_worker.adapters.celery.requests:ThreadRequest"
 
+    throws: tuple[type[Exception], ...] = (TransientError,)
+    """Logged without a traceback."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any task's
-        """Run; raise an ``InvariantError`` for what is not an ``Exception``, and a lack of memory as transient."""
+        """Run; raise an ``InvariantError`` for what is no ``Exception``, and an error of the system as transient."""
         try:
-            with scarcity_is_transient():
+            with system_errors_are_transient():
                 return self.run(*args, **kwargs)
         except Exception:
             raise
@@ -73,12 +76,12 @@ class AdvanceTask(ThreadTask):
         self._coordinator = coordinator
 
     def run(self, turn_id: object = None, *more: object, **others: object) -> None:
-        """Look at the turn; if the database does not answer or memory is short, leave it to the reconciler."""
+        """Look at the turn; if the database does not answer or the system fails, leave it to the reconciler."""
         if not isinstance(turn_id, str) or more or others:
             log.warning("message dropped, it is not a wake-up: its only argument must be a turn's id")
             return
         try:
-            with scarcity_is_transient():
+            with system_errors_are_transient():
                 self._coordinator.advance(turn_id)
         except TransientError as error:
             log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
@@ -98,13 +101,13 @@ class JudgeTask(ThreadTask):
         self._judging = judging
 
     def run(self, *named: object, **others: object) -> None:
-        """Judge; if the database does not answer or memory is short, leave it to the reconciler."""
+        """Judge; if the database does not answer or the system fails, leave it to the reconciler."""
         turn_id, judge = named if len(named) == 2 else (None, None)
         if not isinstance(turn_id, str) or not isinstance(judge, str) or others:
             log.warning("message dropped, it is not for a judge: its arguments must be a turn's id and a judge's name")
             return
         try:
-            with scarcity_is_transient():
+            with system_errors_are_transient():
                 self._judging.judge(turn_id, judge)
         except TransientError as error:
             log.warning("turn %s not judged by %s, the reconciler will see to it: %s", turn_id, judge, error)
@@ -125,7 +128,7 @@ class SubmitTask(ThreadTask):
     ignore_result = False
     """The result is stored for the producer, unless its message says to ignore it."""
 
-    throws = (ConfigError,)
+    throws = (ConfigError, TransientError)
     """Logged without a traceback."""
 
     def __init__(self, submitting: Submitting) -> None:
@@ -137,7 +140,7 @@ class SubmitTask(ThreadTask):
             raise ConfigError(f"{self.name} has no positional arguments: give {', '.join(NAMES)}, by name")
         turn_id = str(self.request.id)
         try:
-            with scarcity_is_transient():
+            with system_errors_are_transient():
                 self._submitting.submit(turn_id, asked, self._priority())
         except TransientError as error:
             log.warning("turn %s not stored, its message goes back to its queue: %s", turn_id, error)
@@ -166,8 +169,9 @@ class ToolTask(Task[..., Any]):
 
     Request = "harness_worker.adapters.celery.requests:ToolRequest"
     typing = False
-    throws = (OperationalError,)
-    """If the canvas cannot be sent on, Celery only logs it: the call has ended, and a look-in sends the rest."""
+    throws = (OperationalError, *SYSTEM_ERRORS)
+    """Logged without a traceback. If the canvas cannot be sent on, that is all: the call has ended, and a look-in sends
+    the rest."""
 
     def __init__(self, tool: str, runner: CallRunner, on_lost: Callable[[RunningCall, bool], None]) -> None:
         self.name = tool_task(tool)

@@ -18,7 +18,7 @@ from harness_worker.bootstrap.knowledge import Knowledge
 from harness_worker.bootstrap.models import make_models
 from harness_worker.bootstrap.tracing import make_traces, make_tracing
 from harness_worker.core.registration.registry import Registry
-from harness_worker.errors import HarnessError
+from harness_worker.errors import SYSTEM_ERRORS, HarnessError
 from harness_worker.faults import Faults, faulty_models
 from harness_worker.ports import MemoryStore, ModelClient, ignore
 from harness_worker.threads.rounds import Rounds
@@ -110,7 +110,7 @@ def look_at_stopped(coordinator: Coordinator, turn_id: str) -> None:
     """Look at a turn that was told to stop. Never raises, because nobody waits for the result of this look."""
     try:
         coordinator.advance(turn_id, was_told=True)
-    except HarnessError as error:
-        log.warning("turn %s not looked at, the reconciler will see to it: %s", turn_id, error)
+    except (HarnessError, *SYSTEM_ERRORS) as error:
+        log.warning("turn %s not looked at, the reconciler will see to it: %r", turn_id, error)
     except Exception:  # a bug of ours must be seen
         log.exception("turn %s not looked at", turn_id)

@@ -21,7 +21,7 @@ from harness_worker.bootstrap.fleet import Fleet
 from harness_worker.bootstrap.knowledge import Knowledge
 from harness_worker.core.registration.registry import Registry
 from harness_worker.entrypoints.garbage import keep_what_is_loaded
-from harness_worker.errors import HarnessError
+from harness_worker.errors import SYSTEM_ERRORS, HarnessError
 from harness_worker.faults import Faults, faulty_deadline
 from harness_worker.ports import Gate, RunningCall
 from harness_worker.turn.heartbeat import CallHeartbeat
@@ -88,8 +88,8 @@ def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
 def _try(otherwise: str, work: Callable[[], T]) -> T | None:
     try:
         return work()
-    except HarnessError as error:
-        log.warning("%s: %s", otherwise, error)
+    except (HarnessError, *SYSTEM_ERRORS) as error:
+        log.warning("%s: %r", otherwise, error)
         return None
 
 
