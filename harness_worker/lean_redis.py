@@ -26,14 +26,19 @@ Command: TypeAlias = Sequence[str | bytes | int | float]
 
 
 class LeanPool(ConnectionPool):
-    """redis-py's pool without its telemetry; safe between threads and after a fork."""
+    """redis-py's pool without its telemetry; safe between threads and after a fork.
+
+    It takes no lock, which might stay locked after an error: what it does with lists and sets is atomic.
+    """
 
     def get_connection(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - redis-py's own, its arguments mean nothing
         """Lend a connection; one that the server closed, or with an old reply waiting on it, is reconnected first."""
         self._checkpid()
-        with self._lock:
-            connection = self._available_connections.pop() if self._available_connections else self.make_connection()
-            self._in_use_connections.add(connection)
+        try:
+            connection = self._available_connections.pop()
+        except IndexError:
+            connection = self.make_connection()
+        self._in_use_connections.add(connection)
         try:
             if not connection.is_connected:
                 connection.connect()
@@ -49,14 +54,13 @@ class LeanPool(ConnectionPool):
     def release(self, connection: Any) -> None:  # noqa: ANN401 - any redis-py connection
         """Take back a connection; one that was lent before a fork is no longer ours."""
         self._checkpid()
-        with self._lock:
-            if connection not in self._in_use_connections:
-                return
-            self._in_use_connections.remove(connection)
-            if connection.should_reconnect():
-                connection.disconnect()
-            self._available_connections.append(connection)
-            connection.re_auth()
+        if connection not in self._in_use_connections:
+            return
+        self._in_use_connections.remove(connection)
+        if connection.should_reconnect():
+            connection.disconnect()
+        connection.re_auth()
+        self._available_connections.append(connection)
 
 
 class LeanRedis(Redis):

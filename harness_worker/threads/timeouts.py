@@ -59,6 +59,8 @@ def within(seconds: float, work: Callable[[], T], *, unwanted: Callable[[T], obj
 class OverdueCalls:
     """Counts calls that run past their time, by name, and starts no more of a name that has too many of them.
 
+    It has no lock, which might stay locked after an error: threads that begin at once may start a few more.
+
     Each holds a thread until it returns, if ever: a judge that always hangs would use up the process's threads.
 
     Args:
@@ -67,7 +69,6 @@ class OverdueCalls:
 
     def __init__(self, most: int = MOST_OVERDUE) -> None:
         self._most = most
-        self._lock = threading.Lock()
         self._due_at: defaultdict[str, dict[object, float]] = defaultdict(dict)
         self._refused: set[str] = set()
 
@@ -99,19 +100,17 @@ class OverdueCalls:
 
     def _begin(self, name: str, seconds: float) -> object:
         call, now = object(), monotonic()
-        with self._lock:
-            overdue = sum(due_at <= now for due_at in self._due_at[name].values())
-            if overdue < self._most:
-                self._due_at[name][call] = now + seconds
-                self._refused.discard(name)
-                return call
-            is_known = name in self._refused
-            self._refused.add(name)
+        overdue = sum(due_at <= now for due_at in self._due_at[name].copy().values())
+        if overdue < self._most:
+            self._due_at[name][call] = now + seconds
+            self._refused.discard(name)
+            return call
+        is_known = name in self._refused
+        self._refused.add(name)
         refused = f"{overdue} earlier calls of {name} have not returned"
         if not is_known:
             log.error("%s, and each holds a thread: no more are started until one returns", refused)
         raise TransientError(refused, retry_after_s=seconds)
 
     def _end(self, name: str, call: object) -> None:
-        with self._lock:
-            self._due_at[name].pop(call, None)
+        self._due_at[name].pop(call, None)

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from harness_worker.core.visits import Visit
@@ -37,31 +37,26 @@ class VisitHeartbeat(Rounds):
         self._store = store
         self._ttl_s = ttl_s
         self._held: dict[str, tuple[Visit, threading.Event]] = {}
-        self._lock = threading.Lock()
+        """The visits under way, by owner. Its operations are atomic; a lock might stay locked after an error."""
 
     @contextmanager
     def holding(self, visit: Visit) -> Generator[threading.Event]:
         """Send heartbeats for ``visit`` within the context; yields an event, set when the visit must give up."""
         stop = threading.Event()
-        with self._lock:
-            self._held[visit.owner] = (visit, stop)
+        self._held[visit.owner] = (visit, stop)
         try:
             yield stop
         finally:
-            with self._lock:
-                self._held.pop(visit.owner, None)
+            self._held.pop(visit.owner, None)
 
     def stop_turn(self, turn_id: str) -> None:
         """Tell this process's visits of a turn to give up whatever they are waiting for."""
-        with self._lock:
-            held = tuple(self._held.values())
-        for visit, stop in held:
+        for visit, stop in self._held.copy().values():
             if visit.turn.id == turn_id:
                 stop.set()
 
     def _round(self) -> None:
-        with self._lock:
-            held = tuple(self._held.values())
+        held = self._held.copy().values()
         visits = {HeldTurn(visit.turn.id, visit.owner, visit.turn.fence): stop for visit, stop in held}
         try:
             for given_up in self._store.beat_turns(tuple(visits), self._ttl_s):
@@ -86,7 +81,7 @@ class CallHeartbeat(Rounds):
         super().__init__(f"heartbeat of {what}", every_s)
         self._what = what
         self._beat = beat
-        self._under_way = threading.Lock()
+        self._under_way = threading.RLock()  # which none but its holder can release
 
     def start(self) -> None:
         """Start the thread; the first heartbeat comes after one interval."""
@@ -96,8 +91,13 @@ class CallHeartbeat(Rounds):
 
     def _round(self) -> None:
         pause_s = AGAIN_S
-        while not self._is_sent() and not self._stop.wait(pause_s):
-            pause_s = min(2 * pause_s, self._every_s)
+        try:
+            while not self._is_sent() and not self._stop.wait(pause_s):
+                pause_s = min(2 * pause_s, self._every_s)
+        except BaseException:
+            with suppress(RuntimeError):  # it is not held, unless the error came just before its release
+                self._under_way.release()
+            raise
 
     def _is_sent(self) -> bool:
         with self._under_way:

@@ -85,21 +85,18 @@ class ConnectionPool:
         self._base_url = base_url
         self._tls: Any = None
         self._free: list[Connection] = []
-        self._lock = threading.Lock()
         weakref.finalize(self, _close_all, self._free)
 
     def take(self) -> Connection:
         """Check out a connection, for one user at a time."""
-        with self._lock:
-            if self._free:
-                return self._free.pop()
-            self._tls = self._tls or httpx2.create_ssl_context()
+        with suppress(IndexError):
+            return self._free.pop()
+        self._tls = self._tls or httpx2.create_ssl_context()
         return Connection(self._api_key, self._base_url, self._tls)
 
     def put(self, connection: Connection) -> None:
         """Return a connection that still works."""
-        with self._lock:
-            self._free.append(connection)
+        self._free.append(connection)
 
 
 class Checkout:

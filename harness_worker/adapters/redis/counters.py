@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
+from collections import Counter, deque
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.errors import TransientError
@@ -24,18 +23,15 @@ class Tally:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._counted: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._counted: deque[str] = deque()
 
     def add(self, name: str) -> None:
         """Count one."""
-        with self._lock:
-            self._counted[name] += 1
+        self._counted.append(name)
 
     def tell(self) -> None:
         """Add what was counted since the last call to the fleet's counters. Never raises."""
-        with self._lock:
-            counted, self._counted = self._counted, Counter()
+        counted = Counter(self._counted.popleft() for _ in range(len(self._counted)))
         for name, number in counted.items():
             count(self._client, name, number)
 

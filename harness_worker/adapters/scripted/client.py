@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +36,6 @@ class ScriptedModel:
 
     def __init__(self) -> None:
         self._loaded: dict[Path, _Loaded] = {}
-        self._lock = threading.Lock()
 
     def complete(self, request: ModelRequest) -> ModelReply:
         """The line of the turn's script (``metadata.script``) for the request's kind and step.
@@ -70,11 +68,10 @@ class ScriptedModel:
         path = Path(file).absolute()
         try:
             stamp = _stamp(path)
-            with self._lock:
-                loaded = self._loaded.get(path)
-                if loaded is None or loaded.stamp != stamp:
-                    loaded = _Loaded(stamp=stamp, script=parse_script(file, path.read_bytes()))
-                    self._loaded[path] = loaded
+            loaded = self._loaded.get(path)
+            if loaded is None or loaded.stamp != stamp:
+                loaded = _Loaded(stamp=stamp, script=parse_script(file, path.read_bytes()))
+                self._loaded[path] = loaded
         except OSError as error:
             raise ModelError(f"{file}: the script cannot be read: {error.strerror}") from error
         return loaded.script

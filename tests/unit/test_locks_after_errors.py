@@ -1,0 +1,137 @@
+"""An error at any line of what several threads share keeps no other thread waiting."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness_worker.adapters.redis.counters import Tally
+from harness_worker.adapters.scripted.client import ScriptedModel
+from harness_worker.lean_redis import LeanPool
+from harness_worker.ports import ignore
+from harness_worker.threads.timeouts import OverdueCalls
+from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
+from tests.stacks import ROOT
+from tests.unit.builders import NOW, a_held_turn, a_visit
+from tests.unit.memory_store import MemoryTurnStore
+
+MOST_LINES = 500
+SOON_S = 20.0
+
+
+class _Connection:
+    """A connection that is always there."""
+
+    is_connected = False
+
+    def nothing(self, *_: object, **__: object) -> None:
+        """Do what a connection does."""
+
+    __init__ = connect = disconnect = re_auth = should_reconnect = nothing
+
+
+def _visits() -> Callable[[], object]:
+    store = MemoryTurnStore(lambda: NOW)
+    store.turns["turn"] = a_held_turn()
+    heartbeat = VisitHeartbeat(store, every_s=1.0, ttl_s=6.0)
+
+    def hold() -> None:
+        with heartbeat.holding(a_visit(store.turns["turn"])):
+            heartbeat.stop_turn("turn")
+            heartbeat._round()  # pyright: ignore[reportPrivateUsage]
+
+    return hold
+
+
+def _calls() -> Callable[[], object]:
+    return CallHeartbeat("reads", lambda: None, every_s=1.0)._round  # pyright: ignore[reportPrivateUsage]
+
+
+def _tally() -> Callable[[], object]:
+    tally = Tally(cast("Any", SimpleNamespace(batch=ignore)))
+
+    def count() -> None:
+        tally.add("late")
+        tally.tell()
+
+    return count
+
+
+def _pool() -> Callable[[], object]:
+    pool: Any = LeanPool(connection_class=cast("Any", _Connection))
+    return lambda: pool.release(pool.get_connection())
+
+
+def _overdue() -> Callable[[], object]:
+    calls = OverdueCalls()
+    return lambda: calls.within(SOON_S, lambda: None, name="judge")
+
+
+def _script() -> Callable[[], object]:
+    model, file = ScriptedModel(), str(ROOT / "tests/apps/w1_script.jsonl")
+    return lambda: model._script(file)  # pyright: ignore[reportPrivateUsage]
+
+
+SHARED = {
+    "adapters/scripted/client.py": [_script],
+    "turn/heartbeat.py": [_visits, _calls],
+    "adapters/redis/counters.py": [_tally],
+    "lean_redis.py": [_pool],
+    "threads/timeouts.py": [_overdue],
+}
+
+
+class _Striker:
+    """Raises a ``MemoryError`` before one line that a thread executes in a file.
+
+    Args:
+        file: The end of the file's path.
+        at: The number of the line among those executed, from 0.
+    """
+
+    def __init__(self, file: str, at: int) -> None:
+        self._file = file
+        self._left = at
+        self.has_struck = False
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Do the work on this thread, and be struck."""
+        sys.settrace(self._trace)
+        try:
+            work()
+        except MemoryError:
+            assert self.has_struck
+        finally:
+            sys.settrace(None)
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - what sys.settrace asks for
+        if not frame.f_code.co_filename.endswith(f"harness_worker/{self._file}"):
+            return None
+        if event == "line":
+            self._left -= 1
+            if self._left < 0 and not self.has_struck:
+                self.has_struck = True
+                raise MemoryError
+        return self._trace
+
+
+@pytest.mark.parametrize(("file", "make"), [(file, make) for file, makes in SHARED.items() for make in makes])
+def test_error_at_any_line_keeps_no_other_thread_waiting(file: str, make: Callable[[], Callable[[], object]]) -> None:
+    """Another thread does the same work afterwards."""
+    for at in range(MOST_LINES):
+        work, striker = make(), _Striker(file, at)
+        for target in (partial(striker.run, work), work):
+            thread = threading.Thread(target=target, daemon=True)
+            thread.start()
+            thread.join(SOON_S)
+            assert not thread.is_alive(), f"after an error before line {at}"
+        if not striker.has_struck:
+            assert at > 1
+            return
+    raise AssertionError(f"there are more than {MOST_LINES} lines")
