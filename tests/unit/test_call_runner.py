@@ -36,6 +36,7 @@ from harness_worker.turn.running.tool_body import ToolBody, Tries
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, NOW, TIMING
 from tests.unit.engine_kit import THRESHOLD_CHARS, TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
+from tests.unit.strikes import MOST_LINES, Striker
 
 SILENT = TransientError("no answer")
 PASSING = [SILENT, MemoryError(), OSError(errno.EIO, "Input/output error")]
@@ -756,6 +757,22 @@ def test_write_that_returned_is_in_doubt_whatever_fails_before_its_result_is_mad
     assert outcome(writing).startswith("outcome_unknown: write started, and its result was lost: ")
 
 
+@pytest.mark.parametrize("file", ["turn/running/tool_body.py", "turn/running/forked_processes.py"])
+def test_write_that_was_done_is_never_reported_as_failed_whatever_line_fails(file: str) -> None:
+    """It was done, or is in doubt, or is left to the parent process; only a write that did not begin has failed."""
+    for at in range(MOST_LINES):
+        writing = Engine(write=Effect.LOCAL_WRITE)
+        writing.dispatched("write")
+        striker = Striker(file, at)
+        striker.run(writing.run)
+        if not striker.has_struck:
+            assert at > 1
+            return
+        if writing.ran and writing.calls[0].outcome is not None:
+            assert outcome(writing).startswith(("write done", "outcome_unknown: ")), at
+    raise AssertionError(f"there are more than {MOST_LINES} lines")
+
+
 def test_write_that_fails_before_its_body_did_nothing(writing: Engine) -> None:
     """It is a failure like any other."""
     writing.run_calls_with(body=around_the_body(before=[OSError("no descriptor")]))
@@ -925,10 +942,14 @@ def test_failure_that_is_no_answer_does_not_settle_what_an_earlier_try_did(
 
 def test_passing_fault_does_not_settle_what_an_earlier_try_did() -> None:
     """A later try that failed to connect did nothing, and says nothing of the try before it."""
-    tries = Tries(raising(ToolOutcomeUnknown("no answer")))
+    last = ToolTransientError("away")
+    bodies = [raising(last), raising(ToolOutcomeUnknown("no answer"))]
+    tries = Tries(lambda: bodies.pop()())  # noqa: PLW0108 - another one each time
     with pytest.raises(ToolOutcomeUnknown) as unanswered:
         tries()
-    assert tries.doubt_left_by(ToolTransientError("away")) is unanswered.value
+    with pytest.raises(ToolTransientError):
+        tries()
+    assert tries.doubt_left_by(last) is unanswered.value
 
 
 def test_write_of_unknown_outcome_is_in_doubt(writing: Engine) -> None:

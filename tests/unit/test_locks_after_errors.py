@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,8 +19,8 @@ from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
 from tests.stacks import ROOT
 from tests.unit.builders import NOW, a_held_turn, a_visit
 from tests.unit.memory_store import MemoryTurnStore
+from tests.unit.strikes import MOST_LINES, Striker
 
-MOST_LINES = 500
 SOON_S = 20.0
 
 
@@ -87,45 +86,11 @@ SHARED = {
 }
 
 
-class _Striker:
-    """Raises a ``MemoryError`` before one line that a thread executes in a file.
-
-    Args:
-        file: The end of the file's path.
-        at: The number of the line among those executed, from 0.
-    """
-
-    def __init__(self, file: str, at: int) -> None:
-        self._file = file
-        self._left = at
-        self.has_struck = False
-
-    def run(self, work: Callable[[], object]) -> None:
-        """Do the work on this thread, and be struck."""
-        sys.settrace(self._trace)
-        try:
-            work()
-        except MemoryError:
-            assert self.has_struck
-        finally:
-            sys.settrace(None)
-
-    def _trace(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - what sys.settrace asks for
-        if not frame.f_code.co_filename.endswith(f"harness_worker/{self._file}"):
-            return None
-        if event == "line":
-            self._left -= 1
-            if self._left < 0 and not self.has_struck:
-                self.has_struck = True
-                raise MemoryError
-        return self._trace
-
-
 @pytest.mark.parametrize(("file", "make"), [(file, make) for file, makes in SHARED.items() for make in makes])
 def test_error_at_any_line_keeps_no_other_thread_waiting(file: str, make: Callable[[], Callable[[], object]]) -> None:
     """Another thread does the same work afterwards."""
     for at in range(MOST_LINES):
-        work, striker = make(), _Striker(file, at)
+        work, striker = make(), Striker(file, at)
         for target in (partial(striker.run, work), work):
             thread = threading.Thread(target=target, daemon=True)
             thread.start()

@@ -63,7 +63,7 @@ class ToolBody:
         """Run the call and return its outcome; ``None`` if its time ended first or it was stopped."""
         started = self.clock.monotonic()
         context = self._context(ticket, attempt, at_s=started + remaining_s, fence=fence)
-        tries = self._tries(spec, ticket, context)
+        tries = Tries(partial(spec.invoke, dict(ticket.arguments), context), was_lost=attempt > 1)
         try:
             with self.soft_deadline(remaining_s, is_revoked):
                 value = self._run(spec, tries, context.deadline)
@@ -87,16 +87,6 @@ class ToolBody:
             elapsed_ms=self._since_ms(started),
             was_coerced=ticket.was_coerced,
         )
-
-    def _tries(self, spec: ToolSpec, ticket: Ticket, context: RunContext) -> Tries:
-        def invoke() -> object:
-            try:
-                return in_this_process(spec.invoke, dict(ticket.arguments), context)
-            finally:
-                with suppress(Exception):  # of a stream that the tool closed or replaced
-                    sys.stdout.flush()
-
-        return Tries(invoke, was_lost=context.attempt > 1)
 
     def _run(self, spec: ToolSpec, tries: Tries, deadline: DeadlineToken) -> object:
         return self._retrying(deadline)(tries) if spec.retry_safe else tries()
@@ -171,33 +161,44 @@ class Tries:
     """The body of one call, called repeatedly; remembers why nobody may know whether it has had its effect.
 
     Args:
-        invoke: Calls the body.
+        body: The body.
         was_lost: Whether the process of an earlier attempt was lost.
     """
 
-    def __init__(self, invoke: Callable[[], object], *, was_lost: bool = False) -> None:
-        self._invoke = invoke
+    def __init__(self, body: Callable[[], object], *, was_lost: bool = False) -> None:
+        self._body = body
         self._was_lost = was_lost
-        self._has_returned = False
+        self._is_begun = False
+        self._raised: BaseException | None = None
         self._doubt: ToolOutcomeUnknown | None = None
 
     def __call__(self) -> object:
         """Return or raise what the body does."""
         try:
-            value = self._invoke()
+            return in_this_process(self._run)
         except ToolOutcomeUnknown as doubt:
             self._doubt = doubt
             raise
-        self._has_returned = True
-        return value
+        finally:
+            with suppress(Exception):  # of a stream that the tool closed or replaced
+                sys.stdout.flush()
+
+    def _run(self) -> object:
+        """The same, and remember what the body itself raised: no other error says anything about what it did."""
+        self._is_begun = True
+        try:
+            return self._body()
+        except BaseException as error:
+            self._raised = error
+            raise
 
     def doubt_left_by(self, last: BaseException) -> ToolOutcomeUnknown | None:
         """The doubt about what the body did that an error leaves, if any.
 
-        What the tool answers settles what earlier tries did. If the body returned, the error is not the tool's, such
-        as a lack of memory for the result's JSON.
+        What the tool answers settles what earlier tries did. Once the body has begun, an error that it did not raise
+        itself, such as a lack of memory for the result's JSON, may follow anything that the body did.
         """
-        if self._has_returned:
+        if self._is_begun and last is not self._raised:
             return ToolOutcomeUnknown(f"its result was lost: {describe(last)}")
         is_answer = isinstance(last, ToolError) and not isinstance(last, ToolTransientError)
         if is_answer or isinstance(last, DeadlineReached | ArgumentsOutdated):  # the latter two are judged elsewhere
