@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from celery import bootsteps
 from celery.app.trace import build_tracer
 from celery.exceptions import WorkerShutdown
 from celery.worker import state
@@ -18,6 +20,8 @@ from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.config import Settings
 from harness_worker.turn.running.job import Canvas, Job
 from harness_worker.wire import ToolMessage
+
+BOOTSTEPS: Any = bootsteps
 
 
 def test_timers_go_on_and_a_stop_is_obeyed_while_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +49,39 @@ def test_reconnect_does_not_warn_of_an_option_that_is_set() -> None:
     consumer.connection, consumer.channel_errors = None, ()
     consumer.app.conf.worker_enable_prefetch_count_reduction = False
     consumer.on_connection_error_after_connected(OSError("gone"))
+
+
+class _Blueprint:
+    """Celery's way through the parts of a consumer, cut short by an error and ended the second time."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.state: Any = BOOTSTEPS.RUN
+        self.restarts = 0
+        self._errors = list(errors)
+
+    def start(self, _consumer: object) -> None:
+        """Begin, and run the event loop."""
+        if self._errors:
+            raise self._errors.pop()
+        self.state = BOOTSTEPS.CLOSE
+
+    def restart(self, _consumer: object) -> None:
+        """Begin again."""
+        self.restarts += 1
+
+
+def test_lack_of_memory_in_the_event_loop_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It connects again, as after a lost connection; if it ended, all running calls would end with it."""
+    monkeypatch.setattr(state, "should_stop", None)
+    app = make_app(Settings(), redis_url="redis://127.0.0.1:1/0")
+    pool, worker = (
+        SimpleNamespace(num_processes=1, is_green=False, flush=print),
+        SimpleNamespace(use_eventloop=True, semaphore=None),
+    )
+    consumer: Any = CarefulConsumer(print, app=app, pool=pool, hub=Hub(), controller=worker)
+    consumer.blueprint = _Blueprint(MemoryError())
+    consumer.start()
+    assert consumer.blueprint.restarts == 1
 
 
 class _Runs:

@@ -33,7 +33,8 @@ class CarefulConsumer(Consumer):
     """Drops messages over which Celery's own consumer would end, and keeps its timers going without a broker.
 
     A broker that refuses counts as away, such as a Redis that is a replica for the moment, or has too few replicas.
-    Celery's own consumer would end over that, together with everything that is running.
+    So does a lack of memory in the event loop. Celery's own consumer would end over either, together with everything
+    that is running.
     """
 
     hub: Any
@@ -42,10 +43,11 @@ class CarefulConsumer(Consumer):
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature
         super().__init__(*args, **options)
+        self.channel_errors += (MemoryError,)
         self.connection_errors += self.channel_errors
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Connect again, but only after a pause if the broker refused, because it would refuse again.
+        """Connect again, but only after a pause if the broker refused or memory was short, as they would again.
 
         Running tasks go on, as the application's options say; Celery would warn each time that this default of its own
         will change.
