@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from api_gateway.batches.store import Batches
 from api_gateway.concurrency.background import Background
 from api_gateway.concurrency.coalescing import Gathered, SingleFlight
 from api_gateway.concurrency.drain import on_stop_signal
+from api_gateway.concurrency.lasting import lasting
 from api_gateway.config import Settings, load_settings
 from api_gateway.database import create_engine
 from api_gateway.limits.admission import TenantLimits
@@ -172,7 +173,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
             stack.callback(shared.files.close)
         stack.push_async_callback(shared.rates.close)
         stack.push_async_callback(shared.background.close)
-        stack.push_async_callback(_cancel, asyncio.create_task(shared.live.run(), name="live-events"))
+        await stack.enter_async_context(lasting(shared.live.run, name="live-events"))
         if shared.deliverer is not None:
             await stack.enter_async_context(shared.deliverer.running())
         stack.enter_context(on_stop_signal(lambda: loop.call_soon_threadsafe(_stop, shared)))
@@ -183,9 +184,3 @@ def _stop(shared: Shared) -> None:
     shared.live.stop()
     if shared.deliverer is not None:
         shared.deliverer.stop()
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

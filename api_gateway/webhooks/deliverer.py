@@ -15,6 +15,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from api_gateway.concurrency.lasting import lasting
 from api_gateway.config import Settings
 from api_gateway.logs import in_a_line
 from api_gateway.webhooks.backlog import Backlog
@@ -86,22 +87,19 @@ class Deliverer:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Deliver what is due while the context lasts; no attempt is under way after it."""
-        delivering = asyncio.create_task(self._run(), name="webhooks")
         try:
-            yield
+            async with lasting(self._run, name="webhooks", drain_s=DRAIN_S):
+                try:
+                    yield
+                finally:
+                    self.stop()
         finally:
-            self.stop()
-            await _end([delivering])
             await _end(self._under_way)
             await self._sender.close()
 
     async def _run(self) -> None:
         while not self._stopping:
-            try:
-                await self._round()
-            except Exception as error:  # noqa: BLE001 - never raises: memory may be too short even for ``_try``
-                self._tell(error)
-                await asyncio.sleep(0)  # so that others, who may free some, can go on
+            await self._round()
 
     async def _round(self) -> None:
         self._wake.clear()

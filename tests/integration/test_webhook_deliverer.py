@@ -198,3 +198,30 @@ def test_an_attempt_that_could_not_start_takes_no_place(
             assert other.received[0].id.startswith(last)
 
         deliver(gateway, [], story)
+
+
+def test_deliverer_that_an_error_ends_begins_again(
+    database_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the error cannot be logged; the gateway goes on serving, and nobody else might deliver."""
+    struck: list[str] = []
+
+    def fail(_deliverer: Deliverer, error: Exception) -> None:
+        struck.append(str(error))
+        if len(struck) == 2:
+            monkeypatch.undo()
+        raise RuntimeError("a bug")
+
+    def refuse(_deliverer: Deliverer) -> Coroutine[Any, Any, None]:
+        raise RuntimeError("the first")
+
+    with receiver() as other, gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
+        ended(gateway, other.url, "127.0.0.1")
+        monkeypatch.setattr(Deliverer, "_tell", fail)
+        monkeypatch.setattr(Deliverer, "_poll", refuse)
+
+        async def story(_: Deliverer) -> None:
+            await received(other, 1)
+
+        deliver(gateway, [], story)
+    assert struck == ["the first"] * 2

@@ -1,0 +1,80 @@
+"""Work of a gateway that goes on, whatever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from api_gateway.concurrency import lasting as module
+from api_gateway.concurrency.lasting import lasting
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work begins again at once."""
+    monkeypatch.setattr(module, "AGAIN_S", 0.0)
+
+
+def test_work_that_an_error_ends_begins_again_until_its_context_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody else would do it in this process, which goes on serving."""
+    errors: list[Exception] = [RuntimeError("a bug"), MemoryError()]
+    seen: list[str] = []
+
+    async def story() -> None:
+        going_on = asyncio.Event()
+
+        async def work() -> None:
+            if errors:
+                raise errors.pop()
+            going_on.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                seen.append("cancelled")
+
+        async with lasting(work, name="webhooks"):
+            await asyncio.wait_for(going_on.wait(), 20)
+
+    asyncio.run(story())
+    assert seen == ["cancelled"]
+    assert [record.message for record in caplog.records] == ["webhooks begin again after an error"] * 2
+
+
+def test_work_that_ends_by_itself_is_not_cancelled() -> None:
+    """It has some time for that, and does not begin again."""
+    seen: list[str] = []
+
+    async def story() -> None:
+        over = asyncio.Event()
+
+        async def work() -> None:
+            await over.wait()
+            seen.append("ended")
+
+        async with lasting(work, name="webhooks", drain_s=20):
+            over.set()
+
+    asyncio.run(story())
+    assert seen == ["ended"]
+
+
+def test_work_that_failed_does_not_begin_once_its_context_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it uses may be closed by then."""
+    monkeypatch.setattr(module, "AGAIN_S", 0.05)
+    begun: list[str] = []
+
+    async def story() -> None:
+        failed = asyncio.Event()
+
+        async def work() -> None:
+            begun.append("begun")
+            failed.set()
+            raise RuntimeError("a bug")
+
+        async with lasting(work, name="webhooks"):
+            await failed.wait()
+        await asyncio.sleep(0.2)
+
+    asyncio.run(story())
+    assert begun == ["begun"]
