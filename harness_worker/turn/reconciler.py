@@ -60,6 +60,9 @@ class Reconciler(Rounds):
     def _sent(self, turn: OverdueTurn) -> bool:
         try:
             return self._dispatcher.advance(turn.id, turn.priority, begins=turn.is_queued)
+        except SYSTEM_ERRORS as error:
+            log.warning("wake-up of turn %s not sent: %r", turn.id, error)
+            return False
         except Exception:  # a bug, which must not make the other turns wait for the next round
             log.exception("wake-up of turn %s not sent", turn.id)
             return True

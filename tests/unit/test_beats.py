@@ -145,6 +145,18 @@ def test_reconciler_that_cannot_send_leaves_turns_overdue(store: MemoryTurnStore
     assert [reconciler.look(), reconciler.look()] == [1, 2]
 
 
+def test_reconciler_that_meets_an_error_of_the_system_leaves_turns_overdue(
+    store: MemoryTurnStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is no bug, and other coordinators may have what this one lacks."""
+    store.turns = {each: a_turn(id=each, wake_at=NOW - 30) for each in ("a", "b")}
+    sent = Interrupted(Sent)
+    sent.before["advance"].append(raising(MemoryError()))
+    assert Reconciler(store, cast("Any", sent), every_s=SOON_S).look() == 0
+    assert [turn.wake_at for turn in store.turns.values()] == [NOW - 30, NOW - 30]
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("WARNING", None)]
+
+
 def test_reconciler_wakes_the_others_if_one_cannot_be_woken(
     store: MemoryTurnStore, caplog: pytest.LogCaptureFixture
 ) -> None:
