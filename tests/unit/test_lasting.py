@@ -9,6 +9,8 @@ import pytest
 from api_gateway.concurrency import lasting as module
 from api_gateway.concurrency.lasting import lasting
 
+AGAIN_S = 0.05
+
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +63,7 @@ def test_work_that_ends_by_itself_is_not_cancelled() -> None:
 
 def test_work_that_failed_does_not_begin_once_its_context_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it uses may be closed by then."""
-    monkeypatch.setattr(module, "AGAIN_S", 0.05)
+    monkeypatch.setattr(module, "AGAIN_S", AGAIN_S)
     begun: list[str] = []
 
     async def story() -> None:
@@ -74,7 +76,9 @@ def test_work_that_failed_does_not_begin_once_its_context_has_ended(monkeypatch:
 
         async with lasting(work, name="webhooks"):
             await failed.wait()
-        await asyncio.sleep(0.2)
+        later = asyncio.Event()
+        asyncio.get_running_loop().call_later(2 * AGAIN_S, later.set)  # after the work would begin, however slow
+        await later.wait()
 
     asyncio.run(story())
     assert begun == ["begun"]
