@@ -18,7 +18,7 @@ from api_gateway.streams import permission
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.schema import artifacts, db_now
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import TENANT, artifact_key
+from harness_worker.wire import DEFAULT_TENANT, artifact_key
 from tests.integration.gateway_kit import (
     NOWHERE,
     Gateway,
@@ -73,7 +73,7 @@ def long_artifact(gateway: Gateway, key: str | None = None) -> str:
     """The path of the artifact, once it is that of the key's tenant."""
     row: dict[str, Any] = {
         "id": ARTIFACT,
-        "tenant": TENANT if key is None else ACME,
+        "tenant": DEFAULT_TENANT if key is None else ACME,
         "session_id": "s",
         "turn_id": "turn",
         "call_id": "0.0",
