@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -362,7 +362,7 @@ class ToolMessage:
 
     def to_kwargs(self) -> dict[str, Any]:
         """As keyword arguments."""
-        return asdict(self)
+        return as_mapping(self)
 
     @classmethod
     def from_kwargs(cls, kwargs: Mapping[str, Any]) -> ToolMessage:

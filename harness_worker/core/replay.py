@@ -47,6 +47,8 @@ def after_calls(recall: Recall, calls: Iterable[Call]) -> Recall:
 
 def after_dispatch(recall: Recall, call: Call) -> Recall:
     """What is remembered after a dispatch: a write makes every other call new; a repeat takes over a doubt's key."""
+    if not recall.done and not recall.doubtful:
+        return recall
     mine = fingerprint(call.tool, call.arguments)
     done = recall.done if call.is_read else {key: by for key, by in recall.done.items() if key == mine}
     doubtful = {key: used for key, used in recall.doubtful.items() if key != mine}
@@ -71,7 +73,8 @@ def duplicate_of(recall: Recall, call: Call) -> str | None:
 
 def key_for(recall: Recall, call: Call) -> str:
     """The idempotency key to run the call with: that of the call in doubt which it repeats, or its own."""
-    return recall.doubtful.get(fingerprint(call.tool, call.arguments), call.idempotency_key)
+    own = call.idempotency_key
+    return recall.doubtful.get(fingerprint(call.tool, call.arguments), own) if recall.doubtful else own
 
 
 def _after_end(recall: Recall, call: Call) -> Recall:

@@ -149,6 +149,8 @@ def _tool_record(tool: ToolSpec) -> dict[str, Any]:
 
 def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out
     match value:
+        case None | int() | float():
+            return value
         case Enum():
             return value.value
         case str():
