@@ -129,7 +129,11 @@ class LeanRedis(Redis):
 def _packed(command: Command) -> bytes:
     name, *arguments = command
     words: Any = (*str(name).split(), *arguments)  # some of redis-py's command names are two words
-    return pack_command(words)
+    try:
+        return pack_command(words)
+    except UnicodeEncodeError:  # hiredis refuses lone surrogates
+        as_bytes: Any = [word.encode("utf-8", "surrogatepass") if isinstance(word, str) else word for word in words]
+        return pack_command(tuple(as_bytes))
 
 
 def _reply(connection: Any) -> Any:  # noqa: ANN401 - whatever Redis replies

@@ -63,7 +63,7 @@ class RedisClient:
             TransientError: Redis did not answer, or refused.
         """
         with own_errors():
-            return self.live.execute_command(*_encoded(parts))
+            return self.live.execute_command(*parts)
 
     def run(self, sent: Invocation[R]) -> R:
         """Run one script and return its reply.
@@ -95,7 +95,7 @@ class RedisClient:
             TransientError: Redis did not answer, or refused one of them; the others were done.
         """
         with own_errors():
-            return self.live.batch([_encoded(parts) for parts in commands])
+            return self.live.batch(commands)
 
     def disconnect(self) -> None:
         """Drop every connection; call it in a freshly forked child and at the end. The next use connects anew."""
@@ -120,12 +120,6 @@ class RedisClient:
         except ValueError as invalid:
             raise ConfigError(f"HARNESS_REDIS_URL: {invalid}") from None
         return LeanRedis(connection_pool=pool)
-
-
-def _encoded(parts: Sequence[str | int]) -> list[str | bytes | int]:
-    """The arguments as bytes, because hiredis refuses lone surrogates; redis-py needs the command's name as it is."""
-    name, *arguments = parts
-    return [name, *(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in arguments)]
 
 
 @contextmanager
