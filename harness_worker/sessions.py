@@ -6,12 +6,14 @@ turn, then the one after it. So places are given one at a time, and there are no
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from sqlalchemy import bindparam, exists, func, literal_column, or_, select, true, union_all, update
+from sqlalchemy import Text, bindparam, exists, func, literal_column, or_, select, true, union_all, update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from harness_worker.schema import db_now, insert_for, messages, past_messages, past_turns, sessions, turns
+
+TakePlace: TypeAlias = ReturningInsert[*tuple[Any, ...]]
 
 _UNFINISHED: Final = (
     turns.c.tenant == bindparam("of_tenant"),
@@ -123,7 +125,7 @@ WAKE_NEXT: Final = (
 """Makes the next turn due for a look. Its row is locked when it is selected, so one that ends meanwhile is skipped."""
 
 
-def take_place(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
+def take_place(dialect: str) -> TakePlace:
     """The statement that adds a turn to a session, made with its first turn; it returns (the turn's number, now).
 
     Args:
@@ -132,6 +134,20 @@ def take_place(dialect: str) -> ReturningInsert[*tuple[Any, ...]]:
     first = insert_for(dialect, sessions).values(
         tenant=bindparam("of_tenant"), id=bindparam("of_session"), turns=1, created_at=db_now()
     )
+    return _or_later(first)
+
+
+def take_place_of_new(dialect: str) -> TakePlace:
+    """The same, unless the turn ``turn_id`` exists: then it adds nothing and returns no row."""
+    values = (bindparam(name, type_=Text) for name in ("of_tenant", "of_session"))
+    is_new = ~exists().where(turns.c.id == bindparam("turn_id"))
+    first = insert_for(dialect, sessions).from_select(
+        ["tenant", "id", "turns", "created_at"], select(*values, literal_column("1"), db_now()).where(is_new)
+    )
+    return _or_later(first)
+
+
+def _or_later(first: Any) -> TakePlace:  # noqa: ANN401 - an insert of either dialect
     later = first.on_conflict_do_update(index_elements=["tenant", "id"], set_={"turns": sessions.c.turns + 1})
     return later.returning(sessions.c.turns, db_now())
 

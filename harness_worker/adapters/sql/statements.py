@@ -10,7 +10,6 @@ from sqlalchemy import (
     Insert,
     bindparam,
     case,
-    exists,
     insert,
     literal_column,
     or_,
@@ -43,7 +42,6 @@ LONGEST_PAUSE_S: Final[Mapping[Priority, float]] = {Priority.INTERACTIVE: 60.0, 
 
 NOW: Final = select(db_now())
 PING: Final = select(turns.c.id).limit(0)
-WHETHER: Final = select(exists().where(turns.c.id == bindparam("turn_id")))
 PRIORITY: Final = select(turns.c.priority).where(turns.c.id == bindparam("turn_id"))
 ONE_TURN: Final = select(*(turns.c[name] for name in TURN_FIELDS)).where(turns.c.id == bindparam("turn_id"))
 ALL_CALLS: Final = (

@@ -38,7 +38,6 @@ from harness_worker.adapters.sql.statements import (
     PING,
     PRIORITY,
     PUSH_DUE,
-    WHETHER,
     add_artifact,
 )
 from harness_worker.adapters.sql.tenants import RUNNING, WAITING, WOKEN
@@ -101,6 +100,7 @@ class SqlTurnStore:
         self._artifact_ttl_s = artifact_ttl_s
         self._tenant_turns = tenant_turns
         self._add_artifact = add_artifact(engine.dialect.name)
+        self._take_place = sessions.take_place_of_new(engine.dialect.name)
         self._recent = Recent()
         self._unlocked_tries = unlocked_tries if engine.dialect.name == "postgresql" else 0
 
@@ -183,7 +183,7 @@ class SqlTurnStore:
 
     def insert_turn(self, turn: Turn) -> None:
         """Add a queued turn with its user message and ``turn.queued``; does nothing if it exists already."""
-        self._events.send(write(self._engine, lambda connection: _queue(connection, turn)))
+        self._events.send(write(self._engine, lambda connection: _queue(connection, turn, self._take_place)))
 
     def load(self, turn_id: str) -> LoadedTurn | None:
         """The turn as it is now, read without a lock."""
@@ -303,10 +303,11 @@ class SqlTurnStore:
         return Outcome(value=found, writes=[(PUSH_DUE, [pushed] if found else [])])
 
 
-def _queue(connection: Connection, turn: Turn) -> Outcome[list[Event]]:
-    if fetch(connection, [WHETHER], {"turn_id": turn.id})[0][0][0]:
+def _queue(connection: Connection, turn: Turn, take_place: sessions.TakePlace) -> Outcome[list[Event]]:
+    placed = connection.execute(take_place, {**_session_of(turn), "turn_id": turn.id}).one_or_none()
+    if placed is None:
         return Outcome(value=[], writes=())
-    number, now = connection.execute(sessions.take_place(connection.dialect.name), _session_of(turn)).one()
+    number, now = placed
     ahead = [row.id for row in connection.execute(sessions.UNFINISHED, _session_of(turn))] if number > 1 else []
     queued = queued_at(replace(turn, number=number, waits=bool(ahead)), now)
     event = queued_event(queued)
