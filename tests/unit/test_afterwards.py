@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from harness_worker.adapters.sql.optimistic import Read
 from harness_worker.adapters.sql.recent import FRESH_S, KEPT, Recent, Seen
 from harness_worker.core.afterwards import after, needs_beats
 from harness_worker.core.decisions import Decision, Snapshot
@@ -53,8 +52,8 @@ def test_needs_beats_where_a_running_call_seems_lost(status: CallStatus, lease_u
 
 def seen(turn_id: str = "turn", at: float = 100.0, asked: float = 99.9) -> Seen:
     """A turn as a commit left it."""
-    read = Read(snapshot=Snapshot(now=1_000.0, turn=a_turn(id=turn_id), calls=()), version="7")
-    return Seen(read=read, at=at, asked=asked)
+    snapshot = Snapshot(now=1_000.0, turn=a_turn(id=turn_id), calls=())
+    return Seen(snapshot=snapshot, version="7", at=at, asked=asked)
 
 
 def test_recent_counts_the_time_on_and_tells_once():
@@ -63,7 +62,7 @@ def test_recent_counts_the_time_on_and_tells_once():
     recent.keep(seen())
     taken = recent.take("turn")
     assert taken is not None
-    assert (taken.read.snapshot.now, taken.at, taken.asked, taken.read.version) == (1_000.5, 100.5, 99.9, "7")
+    assert (taken.snapshot.now, taken.at, taken.asked, taken.version) == (1_000.5, 100.5, 99.9, "7")
     assert recent.take("turn") is None
 
 
@@ -101,4 +100,4 @@ def _keep_and_take(recent: Recent, number: int) -> None:
     for _ in range(100):
         for each in turns:
             recent.keep(each)
-        recent.take(turns[-1].read.snapshot.turn.id)
+        recent.take(turns[-1].snapshot.turn.id)

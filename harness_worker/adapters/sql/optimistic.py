@@ -9,7 +9,6 @@ statement of several parts (data-modifying ``WITH``): it is done entirely or not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -70,19 +69,6 @@ _JSON_COLUMNS: Final = {
 """The JSON columns of each table, and whether a Python ``None`` in them becomes SQL's null."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """A turn as it was read.
-
-    Args:
-        snapshot: The turn, as rules get it.
-        version: The version of the turn's row.
-    """
-
-    snapshot: Snapshot
-    version: str
-
-
 class _Shape(NamedTuple):
     """A commit without its values: the columns that it writes of each kind of row. Each shape is compiled once."""
 
@@ -111,11 +97,10 @@ def read_statement() -> AnySelect:
     return select(*turn, listed, _VERSION, db_now()).where(turns.c.id == bindparam("turn_id"))
 
 
-def read_of(row: Sequence[Any]) -> Read:
-    """The turn in a row of :func:`read_statement`."""
+def read_of(row: Sequence[Any]) -> tuple[Snapshot, str]:
+    """The turn in a row of :func:`read_statement`, and the version of its row."""
     *turn, calls, version, now = row
-    snapshot = Snapshot(now=now, turn=turn_of(turn), calls=tuple(map(call_of, calls)))
-    return Read(snapshot=snapshot, version=version)
+    return Snapshot(now=now, turn=turn_of(turn), calls=tuple(map(call_of, calls))), version
 
 
 def commit_of(changes: Changes, version: str) -> tuple[str, dict[str, Any]]:

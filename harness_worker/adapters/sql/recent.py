@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from harness_worker.adapters.sql.optimistic import Read
 from harness_worker.clock import monotonic
+from harness_worker.core.decisions import Snapshot
 
 FRESH_S: Final = 1.0
 KEPT: Final = 100
@@ -21,12 +21,14 @@ class Seen:
     """A turn as it is now, as far as this process knows.
 
     Args:
-        read: The turn, with the database's time.
+        snapshot: The turn, with the database's time.
+        version: The version of the turn's row.
         at: The monotonic time that corresponds to the database's.
         asked: The monotonic time just before the turn was last read from the database.
     """
 
-    read: Read
+    snapshot: Snapshot
+    version: str
     at: float
     asked: float
 
@@ -46,7 +48,7 @@ class Recent:
         """Remember a turn that a commit left. Never raises, whatever other threads do: the commit has been made."""
         for oldest in list(self._left)[: max(0, len(self._left) - KEPT + 1)]:
             self._left.pop(oldest, None)
-        self._left[seen.read.snapshot.turn.id] = seen
+        self._left[seen.snapshot.turn.id] = seen
 
     def take(self, turn_id: str) -> Seen | None:
         """The turn as a commit left it, brought up to the present, and forget it; ``None`` if that is too old.
@@ -57,5 +59,5 @@ class Recent:
         seen, now = self._left.pop(turn_id, None), self.clock()
         if seen is None or now - seen.asked > FRESH_S:
             return None
-        snapshot = replace(seen.read.snapshot, now=seen.read.snapshot.now + now - seen.at)
-        return Seen(read=replace(seen.read, snapshot=snapshot), at=now, asked=seen.asked)
+        snapshot = replace(seen.snapshot, now=seen.snapshot.now + now - seen.at)
+        return replace(seen, snapshot=snapshot, at=now)

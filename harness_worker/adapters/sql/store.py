@@ -13,7 +13,7 @@ from harness_worker import sessions
 from harness_worker.adapters.sql.commit import changes_of, event_row, message_row, writes_of
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.families import CHILDREN, PARKED
-from harness_worker.adapters.sql.optimistic import Read, commit_of, read_of, read_statement
+from harness_worker.adapters.sql.optimistic import commit_of, read_of, read_statement
 from harness_worker.adapters.sql.pipeline import Write, answer, fetch
 from harness_worker.adapters.sql.recent import Recent, Seen
 from harness_worker.adapters.sql.rows import call_of, columns_of, event_of, message_of, past_of, turn_of
@@ -136,37 +136,36 @@ class SqlTurnStore:
         (rows,) = fetch(connection, [READ], {"turn_id": turn_id})
         if not rows:
             return None
-        found = read_of(rows[0])
-        found = replace(found, snapshot=self._placed(connection, found.snapshot))
-        return Seen(read=found, at=self._recent.clock(), asked=asked)
+        snapshot, version = read_of(rows[0])
+        snapshot = self._placed(connection, snapshot)
+        return Seen(snapshot=snapshot, version=version, at=self._recent.clock(), asked=asked)
 
     def _timed(self, connection: Connection, seen: Seen) -> Seen | None:
         """The turn as seen, with the database's time read again if a call runs; ``None`` if heartbeats are needed.
 
         The time that this process's clock continues lags, and could put the call's end before its body returned.
         """
-        snapshot = seen.read.snapshot
+        snapshot = seen.snapshot
         if not any(call.status is CallStatus.RUNNING for call in snapshot.calls):
             return seen
         ((now,),) = fetch(connection, [NOW], {})[0]
         snapshot = replace(snapshot, now=now)
-        timed = replace(seen, read=replace(seen.read, snapshot=snapshot), at=self._recent.clock())
-        return None if needs_beats(snapshot) else timed
+        return None if needs_beats(snapshot) else replace(seen, snapshot=snapshot, at=self._recent.clock())
 
     def _decided(
         self, connection: Connection, seen: Seen, decide: Callable[[Snapshot], Decision[T]]
     ) -> Decided[T] | None:
         """Decide on the turn as seen, and commit; ``None`` if it has changed. A decision without changes is as old."""
-        snapshot = seen.read.snapshot
+        snapshot = seen.snapshot
         decision = decide(snapshot)
         changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
         if not changes:
             return Decided(result=decision.result)
         with committing(self._engine):
-            version = answer(connection, *commit_of(changes, seen.read.version))
+            version = answer(connection, *commit_of(changes, seen.version))
         if version is None:
             return None
-        self._recent.keep(replace(seen, read=Read(snapshot=after(snapshot, decision), version=version)))
+        self._recent.keep(replace(seen, snapshot=after(snapshot, decision), version=version))
         return Decided(result=decision.result, events=changes.events, is_committed=True)
 
     def _locked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> Decided[T]:
