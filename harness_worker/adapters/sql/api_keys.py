@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.adapters.sql.transactions import TransactionResult, read, write
 from harness_worker.core.api_keys import ApiKey
 from harness_worker.schema import api_keys, db_now
 
@@ -36,8 +36,8 @@ class SqlApiKeys:
         row = {"id": key_id, "digest": digest, "tenant": tenant, "name": name, "expires_at": expires_at}
         added = insert(api_keys).values(**row, created_at=db_now()).returning(*_COLUMNS)
 
-        def work(connection: Connection) -> Outcome[ApiKey]:
-            return Outcome(value=_key_of(connection.execute(added).one()), writes=())
+        def work(connection: Connection) -> TransactionResult[ApiKey]:
+            return TransactionResult(value=_key_of(connection.execute(added).one()), writes=())
 
         return write(self._engine, work)
 
@@ -56,10 +56,10 @@ class SqlApiKeys:
         one = api_keys.c.id == key_id
         change = update(api_keys).where(one, api_keys.c.revoked_at.is_(None)).values(revoked_at=db_now())
 
-        def work(connection: Connection) -> Outcome[tuple[ApiKey, bool] | None]:
+        def work(connection: Connection) -> TransactionResult[tuple[ApiKey, bool] | None]:
             changed = connection.execute(change).rowcount == 1
             row = connection.execute(select(*_COLUMNS).where(one)).one_or_none()
-            return Outcome(value=None if row is None else (_key_of(row), changed), writes=())
+            return TransactionResult(value=None if row is None else (_key_of(row), changed), writes=())
 
         return write(self._engine, work)
 

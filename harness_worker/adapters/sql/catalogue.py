@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Insert, Select, bindparam, delete, or
 from harness_worker.adapters.sql.engine import make_engine, reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import agent_row
-from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.adapters.sql.transactions import TransactionResult, read, write
 from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.schema import agents, db_now, insert_for
@@ -83,7 +83,7 @@ class SqlCatalogue:
         # One upsert after the other, in a fixed order, so that workers that publish at once wait for each other.
         puts: list[Write] = [(self._put, [row]) for row in due.rows]
         writes = [*puts, (_FORGET_GONE, [forget] if due.forgets else [])]
-        write(self._engine, lambda _: Outcome(value=None, writes=writes))
+        write(self._engine, lambda _: TransactionResult(value=None, writes=writes))
 
 
 def forget_agents(url: str) -> None:
@@ -97,7 +97,7 @@ def forget_agents(url: str) -> None:
     """
     engine = make_engine(url)
     try:
-        write(engine, lambda _: Outcome(value=None, writes=[(delete(agents), [{}])]))
+        write(engine, lambda _: TransactionResult(value=None, writes=[(delete(agents), [{}])]))
     finally:
         engine.dispose()
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, bindparam, delete, func, select
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import AnySelect, fetch
-from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.adapters.sql.transactions import TransactionResult, read, write
 from harness_worker.core.memory.memories import Memory, MemoryKind
 from harness_worker.schema import memories
 
@@ -76,8 +76,8 @@ class SqlMemories:
     def forget(self, tenant: str, scope: str) -> int:
         """Remove all memories in a scope of a tenant; returns how many there were."""
 
-        def work(connection: Connection) -> Outcome[int]:
+        def work(connection: Connection) -> TransactionResult[int]:
             gone = connection.execute(_FORGET, {"of_tenant": tenant, "of_scope": scope}).all()
-            return Outcome(value=len(gone), writes=())
+            return TransactionResult(value=len(gone), writes=())
 
         return write(self._engine, work)

@@ -29,7 +29,7 @@ from harness_worker.adapters.sql.any_of import any_of
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.statements import NOW
-from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.adapters.sql.transactions import TransactionResult, read, write
 from harness_worker.core.memory.memories import session_scope
 from harness_worker.schema import batches, db_now, idempotency_keys, memories, metadata, sessions, turns
 from harness_worker.wire import IDEMPOTENCY_KEY_S
@@ -178,24 +178,26 @@ class SqlPruning:
         """Remove some of the idempotency keys that have expired; returns how many."""
         return write(self._engine, self._key_removal)
 
-    def _key_removal(self, connection: Connection) -> Outcome[int]:
+    def _key_removal(self, connection: Connection) -> TransactionResult[int]:
         keys = [(row.tenant, row.key) for row in connection.execute(self._old_keys)]
-        return Outcome(value=len(keys), writes=[(_FORGET_KEYS, [{"keys": keys}])] if keys else [])
+        return TransactionResult(value=len(keys), writes=[(_FORGET_KEYS, [{"keys": keys}])] if keys else [])
 
     def remove_batches(self, before: float) -> None:
         """Remove the batches made before a time that have no turns left."""
-        write(self._engine, lambda _: Outcome(value=None, writes=[(self._batches, [{"before": before}])]))
+        write(self._engine, lambda _: TransactionResult(value=None, writes=[(self._batches, [{"before": before}])]))
 
 
-def removal(connection: Connection, keys: Sequence[Key], before: float) -> Outcome[Removed]:
+def removal(connection: Connection, keys: Sequence[Key], before: float) -> TransactionResult[Removed]:
     """The writes of a removal, and what it removes; see :meth:`SqlPruning.remove`."""
     over = _over(connection, keys, before)
     ids = list(connection.execute(_NEWEST, {"keys": over}).scalars()) if over else []
     if len(ids) == BATCH_TURNS:  # there may be more
-        return Outcome(value=Removed(turns=len(ids)), writes=[*_gone(ids), (_SHORTEN, [{"keys": over}])])
+        return TransactionResult(value=Removed(turns=len(ids)), writes=[*_gone(ids), (_SHORTEN, [{"keys": over}])])
     memories = _remembered(connection, over)
     gone: list[Write] = [(_MEMORIES, [{"scopes": _scopes(over)}]), (_SESSIONS, [{"keys": over}])] if over else []
-    return Outcome(value=Removed(sessions=len(over), turns=len(ids), memories=memories), writes=[*_gone(ids), *gone])
+    return TransactionResult(
+        value=Removed(sessions=len(over), turns=len(ids), memories=memories), writes=[*_gone(ids), *gone]
+    )
 
 
 def _over(connection: Connection, keys: Sequence[Key], before: float) -> list[Key]:

@@ -12,7 +12,7 @@ from harness_worker.adapters.sql.any_of import any_of
 from harness_worker.adapters.sql.commit import memory_rows
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.statements import ADD_MEMORY, NOW
-from harness_worker.adapters.sql.transactions import Outcome, read, write
+from harness_worker.adapters.sql.transactions import TransactionResult, read, write
 from harness_worker.core.memory.memories import Remembered
 from harness_worker.core.scoring.scores import ScoreRow
 from harness_worker.schema import db_now, scores
@@ -66,16 +66,16 @@ class SqlScores:
         """See ``ports.Scores.change``."""
         key = {"this_turn": turn_id, "this_judge": judge}
 
-        def work(connection: Connection) -> Outcome[T | None]:
+        def work(connection: Connection) -> TransactionResult[T | None]:
             locked = connection.execute(_LOCKED, key).one_or_none()
             if locked is None:
-                return Outcome(value=None, writes=())
+                return TransactionResult(value=None, writes=())
             before = _row(locked)
             now = connection.execute(NOW).scalar_one()
             after, result = rule(before, now)
             changed = [{**key, **asdict(after)}] if after != before else []
             added = memory_rows(found, now) if found is not None and result else []
-            return Outcome(value=result, writes=[(_CHANGE, changed), (ADD_MEMORY, added)])
+            return TransactionResult(value=result, writes=[(_CHANGE, changed), (ADD_MEMORY, added)])
 
         return write(self._engine, work)
 
@@ -86,10 +86,10 @@ class SqlScores:
         if read(self._reader, lambda connection: connection.execute(_DUE, first).first()) is None:
             return []
 
-        def take(connection: Connection) -> Outcome[list[tuple[str, str]]]:
+        def take(connection: Connection) -> TransactionResult[list[tuple[str, str]]]:
             found = [(row.turn_id, row.judge) for row in connection.execute(_LOCKED_DUE, {**wanted, "most": limit})]
             pushed = [{"taken": found, "pause_s": pause_s}] if found else []
-            return Outcome(value=found, writes=[(_PUSH, pushed)])
+            return TransactionResult(value=found, writes=[(_PUSH, pushed)])
 
         return write(self._engine, take)
 

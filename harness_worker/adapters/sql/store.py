@@ -41,7 +41,7 @@ from harness_worker.adapters.sql.statements import (
     add_artifact,
 )
 from harness_worker.adapters.sql.tenants import RUNNING, WAITING, WOKEN
-from harness_worker.adapters.sql.transactions import Outcome, committing, read, write
+from harness_worker.adapters.sql.transactions import TransactionResult, committing, read, write
 from harness_worker.core.afterwards import after, needs_beats
 from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
@@ -169,14 +169,14 @@ class SqlTurnStore:
         return Decided(result=decision.result, events=changes.events, is_committed=True)
 
     def _locked(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]]) -> Decided[T]:
-        def work(connection: Connection) -> Outcome[Decided[T]]:
+        def work(connection: Connection) -> TransactionResult[Decided[T]]:
             snapshot = self._snapshot(connection, turn_id)
             if snapshot is None:
-                return Outcome(value=Decided(result=None), writes=())
+                return TransactionResult(value=Decided(result=None), writes=())
             decision = decide(snapshot)
             changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
             decided = Decided(result=decision.result, events=changes.events)
-            return Outcome(value=decided, writes=writes_of(changes, self._add_artifact))
+            return TransactionResult(value=decided, writes=writes_of(changes, self._add_artifact))
 
         return write(self._engine, work)
 
@@ -226,13 +226,15 @@ class SqlTurnStore:
         if not visits:
             return frozenset()
 
-        def work(connection: Connection) -> Outcome[frozenset[HeldTurn]]:
+        def work(connection: Connection) -> TransactionResult[frozenset[HeldTurn]]:
             beaten = connection.execute(BEAT_TURNS, {"visits": visits, "ttl_s": ttl_s}).all()
             goes_on = {HeldTurn(*row[:3]): not row.cancel_requested for row in beaten}
             if others := [visit for visit in visits if visit not in goes_on]:  # locked, or lost
                 held = connection.execute(HELD_TURNS, {"visits": others})
                 goes_on |= {HeldTurn(*row): True for row in held}
-            return Outcome(value=frozenset(visit for visit in visits if not goes_on.get(visit, False)), writes=())
+            return TransactionResult(
+                value=frozenset(visit for visit in visits if not goes_on.get(visit, False)), writes=()
+            )
 
         return write(self._beats, work)
 
@@ -242,7 +244,7 @@ class SqlTurnStore:
             return
         named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
         values = {"runs": named, "ttl_s": ttl_s}
-        write(self._beats, lambda _: Outcome(value=None, writes=[(BEAT_CALLS, [values])]), is_patient=False)
+        write(self._beats, lambda _: TransactionResult(value=None, writes=[(BEAT_CALLS, [values])]), is_patient=False)
 
     def lose_call(self, run: RunningCall) -> str | None:
         """End the lease of a running write whose process is known to be dead; returns its turn's priority.
@@ -253,9 +255,9 @@ class SqlTurnStore:
         key = {"this_turn": run.turn_id, "this_step": step, "this_position": position}
         values = {**key, "this_attempt": run.attempt, "this_runner": run.runner}
 
-        def work(connection: Connection) -> Outcome[str | None]:
+        def work(connection: Connection) -> TransactionResult[str | None]:
             (rows,) = fetch(connection, [PRIORITY], {"turn_id": run.turn_id})
-            return Outcome(value=rows[0][0] if rows else None, writes=[(LOSE_CALL, [values])])
+            return TransactionResult(value=rows[0][0] if rows else None, writes=[(LOSE_CALL, [values])])
 
         return write(self._beats, work, is_patient=False)
 
@@ -268,7 +270,7 @@ class SqlTurnStore:
     def give_back(self, taken: Sequence[OverdueTurn]) -> None:
         """Make turns from ``overdue`` overdue again, for as long as they were; turns being looked at are left alone."""
         rows = [{"this_turn": turn.id, "since": turn.since} for turn in sorted(taken)]
-        write(self._engine, lambda _: Outcome(value=None, writes=[(GIVE_BACK, rows)] if rows else []))
+        write(self._engine, lambda _: TransactionResult(value=None, writes=[(GIVE_BACK, rows)] if rows else []))
 
     def ping(self) -> None:
         """Query no rows, to learn whether the database answers and has its tables."""
@@ -295,17 +297,17 @@ class SqlTurnStore:
             snapshot = replace(snapshot, is_crowded=running >= self._tenant_turns)
         return snapshot
 
-    def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> Outcome[list[OverdueTurn]]:
+    def _take_due(self, connection: Connection, limit: int, backoff_s: float) -> TransactionResult[list[OverdueTurn]]:
         rows = connection.execute(LOCK_DUE, {"most": limit})
         found = [OverdueTurn(row[0], row[1], row[2] == TurnStatus.QUEUED, row[3]) for row in rows]
         pushed = {"ids": [turn.id for turn in found], "backoff_s": backoff_s}
-        return Outcome(value=found, writes=[(PUSH_DUE, [pushed] if found else [])])
+        return TransactionResult(value=found, writes=[(PUSH_DUE, [pushed] if found else [])])
 
 
-def _queue(connection: Connection, turn: Turn, take_place: sessions.TakePlace) -> Outcome[list[Event]]:
+def _queue(connection: Connection, turn: Turn, take_place: sessions.TakePlace) -> TransactionResult[list[Event]]:
     placed = connection.execute(take_place, {**_session_of(turn), "turn_id": turn.id}).one_or_none()
     if placed is None:
-        return Outcome(value=[], writes=())
+        return TransactionResult(value=[], writes=())
     number, now = placed
     ahead = [row.id for row in connection.execute(sessions.UNFINISHED, _session_of(turn))] if number > 1 else []
     queued = queued_at(replace(turn, number=number, waits=bool(ahead)), now)
@@ -316,7 +318,7 @@ def _queue(connection: Connection, turn: Turn, take_place: sessions.TakePlace) -
         (ADD_MESSAGE, [message_row(turn.id, first_message(queued))]),
         (ADD_EVENT, [event_row(event)]),
     ]
-    return Outcome(value=[event], writes=writes)
+    return TransactionResult(value=[event], writes=writes)
 
 
 def _session_of(turn: Turn) -> dict[str, Any]:

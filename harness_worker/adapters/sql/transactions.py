@@ -26,14 +26,14 @@ LONGEST_S = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome(Generic[T]):
-    """The result of a transaction: the value for its caller, and what it writes."""
+class TransactionResult(Generic[T]):
+    """What a transaction comes to: the value for its caller, and what it writes."""
 
     value: T
     writes: Sequence[Write]
 
 
-def write(engine: Engine, work: Callable[[Connection], Outcome[T]], *, is_patient: bool = True) -> T:
+def write(engine: Engine, work: Callable[[Connection], TransactionResult[T]], *, is_patient: bool = True) -> T:
     """Run ``work``, then execute the writes that it returns, if possible in one round trip, and commit.
 
     All of it is repeated, with a short growing pause, after a deadlock, a lock that was not granted, or a dead
@@ -96,20 +96,20 @@ def _look(engine: Engine, work: Callable[[Connection], T]) -> T:
         return work(connection)
 
 
-def _commit(engine: Engine, work: Callable[[Connection], Outcome[T]]) -> T:
+def _commit(engine: Engine, work: Callable[[Connection], TransactionResult[T]]) -> T:
     with engine.connect() as connection, connection.begin() as transaction:
-        outcome = work(connection)
+        result = work(connection)
         is_made = False
         try:
             with pipelined(connection):
-                execute(connection, outcome.writes)
+                execute(connection, result.writes)
                 with committing(engine):
                     transaction.commit()
                 is_made = True
         except DBAPIError:
             if not is_made:  # else the connection was lost after the commit was confirmed, which stands
                 raise
-        return outcome.value
+        return result.value
 
 
 def _was_refused(error: DBAPIError) -> bool:
