@@ -16,7 +16,7 @@ from redis.lock import Lock
 
 from harness_worker.adapters.celery import transport as ours
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.adapters.celery.broker import translated
+from harness_worker.adapters.celery.broker import broker_errors_are_transient
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.config import Settings
 from harness_worker.errors import TransientError
@@ -152,7 +152,7 @@ def test_channel_whose_connection_was_given_up_is_a_broker_that_does_not_answer(
     with Connection(broker, transport=ours.Transport) as connection:
         channel: Any = connection.default_channel
         channel.close()
-        with pytest.raises(TransientError, match="does not answer"), translated():
+        with pytest.raises(TransientError, match="does not answer"), broker_errors_are_transient():
             channel.queue_purge("some")
 
 

@@ -18,8 +18,8 @@ from harness_worker.urls import masked
 
 
 @contextmanager
-def translated(broker: str = "the broker") -> Generator[None]:
-    """Turn the errors of kombu and of its transports into the harness's.
+def broker_errors_are_transient(broker: str = "the broker") -> Generator[None]:
+    """Turn the errors of kombu and of its transports that are raised within the context into passing ones.
 
     Args:
         broker: What messages call the broker.
@@ -42,5 +42,6 @@ def reach_broker(url: str, *, timeout_s: int) -> None:
     Raises:
         TransientError: It does not answer, or refuses.
     """
-    with translated(f"the broker at {masked(url)}"), Connection(url, connect_timeout=timeout_s) as connection:
+    broker = f"the broker at {masked(url)}"
+    with broker_errors_are_transient(broker), Connection(url, connect_timeout=timeout_s) as connection:
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=timeout_s)

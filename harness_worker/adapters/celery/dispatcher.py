@@ -11,7 +11,7 @@ from typing import Any
 from celery import Celery, chain, chord
 from celery.canvas import Signature
 
-from harness_worker.adapters.celery.broker import translated
+from harness_worker.adapters.celery.broker import broker_errors_are_transient
 from harness_worker.broadcasts import broadcast_stop
 from harness_worker.core.records import Call, Turn
 from harness_worker.core.timing import Timing
@@ -71,7 +71,7 @@ class CeleryDispatcher:
 
     def _send(self, turn_id: str, publish: Callable[[], object]) -> bool:
         try:
-            with translated():
+            with broker_errors_are_transient():
                 publish()
         except TransientError as error:
             log.warning("work for turn %s not sent, the reconciler will send it: %s", turn_id, error)

@@ -62,7 +62,7 @@ class RedisClient:
         Raises:
             TransientError: Redis did not answer, or refused.
         """
-        with own_errors():
+        with redis_errors_are_transient():
             return self.live.execute_command(*parts)
 
     def run(self, sent: Invocation[R]) -> R:
@@ -94,7 +94,7 @@ class RedisClient:
         Raises:
             TransientError: Redis did not answer, or refused one of them; the others were done.
         """
-        with own_errors():
+        with redis_errors_are_transient():
             return self.live.batch(commands)
 
     def disconnect(self) -> None:
@@ -123,8 +123,8 @@ class RedisClient:
 
 
 @contextmanager
-def own_errors() -> Generator[None]:
-    """Within the context, turn the errors of a Redis that does not answer, or refuses for now, into ``TransientError``.
+def redis_errors_are_transient() -> Generator[None]:
+    """Turn the errors of a Redis that does not answer, or refuses for now, into passing ones, within the context.
 
     The same is done for one that refuses the user or the password, and for a server that is not a Redis: while servers
     are being exchanged either may pass, and must not make a turn fail.

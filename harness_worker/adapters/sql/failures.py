@@ -39,7 +39,7 @@ def is_gone(error: BaseException | None) -> bool:
     return getattr(error, "sqlstate", None) in _GONE_STATES
 
 
-def is_passing(error: BaseException) -> bool:
+def is_repeatable(error: BaseException) -> bool:
     """Whether the same transaction, of which nothing was committed, is likely to succeed if repeated at once.
 
     That includes a dead connection: the pool has dropped all connections as old, so the next one is new.

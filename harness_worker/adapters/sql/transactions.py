@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from harness_worker.adapters.sql.failures import first_line, is_gone, is_passing, is_stale, translated
+from harness_worker.adapters.sql.failures import first_line, is_gone, is_repeatable, is_stale, translated
 from harness_worker.adapters.sql.pipeline import Write, execute, pipelined
 from harness_worker.errors import TransientError
 from harness_worker.urls import masked
@@ -77,14 +77,14 @@ def _repeated(engine: Engine, once: Callable[[Engine, W], T], work: W, *, is_pat
         try:
             return once(engine, work)
         except SQLAlchemyError as error:
-            if not is_passing(error):
+            if not is_repeatable(error):
                 raise
         return _patiently()(once, engine, work) if is_patient else once(engine, work)
 
 
 def _patiently() -> Retrying:
     return Retrying(
-        retry=retry_if_exception(is_passing),
+        retry=retry_if_exception(is_repeatable),
         stop=stop_after_attempt(RETRIES) | stop_after_delay(LONGEST_S),
         wait=wait_random_exponential(multiplier=0.01, max=0.3),
         reraise=True,

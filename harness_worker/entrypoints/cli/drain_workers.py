@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.adapters.celery.broker import translated
+from harness_worker.adapters.celery.broker import broker_errors_are_transient
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock
@@ -45,7 +45,7 @@ def drain_workers(addresses: Addresses, clock: Clock, names: Sequence[str], wait
         make_app(addresses.settings, redis_url=addresses.redis_url or "", broker_url=addresses.broker_url)
     ) as app:
         workers = _Workers(app.control)
-        with translated():
+        with broker_errors_are_transient():
             asked = _chosen(workers.draining(), names)
             if not asked:  # a message without recipients would go to all workers
                 return Drained(gone=(), left=())

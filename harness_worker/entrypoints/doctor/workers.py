@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness_worker.adapters.celery.app import make_app
-from harness_worker.adapters.celery.broker import translated
+from harness_worker.adapters.celery.broker import broker_errors_are_transient
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool
 from harness_worker.entrypoints.doctor.finding import Finding, ok, wrong
@@ -49,7 +49,7 @@ def living_workers(addresses: Addresses) -> list[Worker]:
         make_app(addresses.settings, redis_url=addresses.redis_url or "", broker_url=addresses.broker_url)
     ) as app:
         control: Any = app.control
-        with translated():
+        with broker_errors_are_transient():
             return _asked(control.inspect)
 
 
