@@ -10,7 +10,7 @@ from harness_worker.wire import HintType
 
 
 class NoEvents:
-    """Implements :class:`harness_worker.ports.EventSink`."""
+    """Implements ``ports.EventSink``."""
 
     def send(self, events: Sequence[Event]) -> None:
         """Nobody watches."""

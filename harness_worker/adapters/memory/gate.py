@@ -13,7 +13,7 @@ from harness_worker.ports import Admission, Admitted, GatePass, ReadAttempt, Run
 
 
 class MemoryGate:
-    """Implements :class:`harness_worker.ports.Gate`; safe to share between threads. Forgets nothing: use one per turn.
+    """Implements ``ports.Gate``; safe to share between threads. Forgets nothing: use one per turn.
 
     Args:
         lease_ttl_s: A read without a heartbeat for longer counts as lost, in seconds.
@@ -27,13 +27,13 @@ class MemoryGate:
         self._turns: dict[str, TurnGate] = {}
 
     def raise_fence(self, turn_id: str, fence: int) -> bool:
-        """See :meth:`harness_worker.ports.Gate.raise_fence`."""
+        """See ``ports.Gate.raise_fence``."""
         with self._lock:
             gate = self._turns.setdefault(turn_id, TurnGate(fence=fence, is_whole=fence == 1))
             return gate.raised(fence)
 
     def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
-        """See :meth:`harness_worker.ports.Gate.open`."""
+        """See ``ports.Gate.open``."""
         with self._lock:
             gate = self._turns.get(turn_id)
             if gate is None or not gate.leads(fence) or not gate.is_open:
@@ -43,14 +43,14 @@ class MemoryGate:
             return True
 
     def close(self, turn_id: str, fence: int, *, is_over: bool = False) -> None:
-        """See :meth:`harness_worker.ports.Gate.close`."""
+        """See ``ports.Gate.close``."""
         with self._lock:
             gate = self._turns.get(turn_id)
             if gate is not None:
                 gate.closed(fence, is_over=is_over)
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[ReadAttempt], *, close: bool) -> list[SettledRead]:
-        """See :meth:`harness_worker.ports.Gate.settle`."""
+        """See ``ports.Gate.settle``."""
         with self._lock:
             gate = self._turns.get(turn_id)
             if gate is None or not gate.leads(fence):
@@ -58,7 +58,7 @@ class MemoryGate:
             return [self._settled(gate, read, close=close) for read in reads]
 
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
-        """See :meth:`harness_worker.ports.Gate.admit`."""
+        """See ``ports.Gate.admit``."""
         with self._lock:
             gate = self._turns.get(turn_id)
             entry = gate.entry(call_id, attempt) if gate and gate.is_open else None
@@ -72,7 +72,7 @@ class MemoryGate:
             return Admitted(answer=Admission.OK, remaining_ms=max(0, entry.deadline_ms - now_ms), ticket=entry.ticket)
 
     def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
-        """See :meth:`harness_worker.ports.Gate.admits_write`."""
+        """See ``ports.Gate.admits_write``."""
         with self._lock:
             gate = self._turns.get(turn_id)
             if gate is None:
@@ -81,14 +81,14 @@ class MemoryGate:
             return gate.is_open and (known is None or known.attempt <= attempt)
 
     def goes_on(self, run: RunningCall) -> bool:
-        """See :meth:`harness_worker.ports.Gate.goes_on`."""
+        """See ``ports.Gate.goes_on``."""
         with self._lock:
             gate, entry = self._run(run)
             is_open = gate is not None and gate.is_open
             return is_open and entry is not None and not entry.closed and self._now_ms <= entry.deadline_ms
 
     def complete(self, run: RunningCall, completion: str) -> bool:
-        """See :meth:`harness_worker.ports.Gate.complete`; repeated, it gives ``True`` again for the same completion."""
+        """See ``ports.Gate.complete``; repeated, it gives ``True`` again for the same completion."""
         with self._lock:
             gate, entry = self._run(run)
             if gate is None or entry is None:
@@ -103,7 +103,7 @@ class MemoryGate:
             return True
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """See :meth:`harness_worker.ports.Gate.beat`."""
+        """See ``ports.Gate.beat``."""
         with self._lock:
             for run in runs:
                 gate, entry = self._run(run)
@@ -111,7 +111,7 @@ class MemoryGate:
                     gate.calls[run.call_id] = replace(entry, beat_ms=self._now_ms)
 
     def lose(self, run: RunningCall) -> None:
-        """See :meth:`harness_worker.ports.Gate.lose`."""
+        """See ``ports.Gate.lose``."""
         with self._lock:
             gate, entry = self._run(run)
             if gate is not None and entry is not None and not entry.saw_its_end:

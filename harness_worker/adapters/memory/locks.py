@@ -13,7 +13,7 @@ Holder: TypeAlias = tuple[str, str, str]
 
 
 class MemoryLocks:
-    """Implements :class:`harness_worker.ports.Locks`; safe to share between threads.
+    """Implements ``ports.Locks``; safe to share between threads.
 
     Args:
         lease_ttl_s: A holder without a heartbeat for longer has lost its lock, in seconds.
@@ -29,7 +29,7 @@ class MemoryLocks:
         self._last = 0
 
     def take(self, lock: LockName, run: RunningCall, keep_s: float) -> int | None:  # noqa: ARG002 - the port's signature
-        """See :meth:`harness_worker.ports.Locks.take`."""
+        """See ``ports.Locks.take``."""
         with self._lock:
             mine, held = _holder(run), self._held.get(lock)
             lives = held is not None and self._lives(held[0])
@@ -44,7 +44,7 @@ class MemoryLocks:
             return fence
 
     def free(self, lock: LockName, run: RunningCall) -> bool:
-        """See :meth:`harness_worker.ports.Locks.free`."""
+        """See ``ports.Locks.free``."""
         with self._lock:
             mine = _holder(run)
             lives, is_mine = self._lives(mine), self._held.get(lock, (None, 0))[0] == mine
@@ -54,13 +54,13 @@ class MemoryLocks:
             return lives and is_mine
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """See :meth:`harness_worker.ports.Locks.beat`."""
+        """See ``ports.Locks.beat``."""
         with self._lock:
             for holder in filter(self._lives, map(_holder, runs)):
                 self._alive_until[holder] = self._clock() + self._ttl_s
 
     def lose(self, run: RunningCall) -> None:
-        """See :meth:`harness_worker.ports.Locks.lose`."""
+        """See ``ports.Locks.lose``."""
         with self._lock:
             self._alive_until.pop(_holder(run), None)
 

@@ -30,7 +30,7 @@ HINTS_OFF_S = 5.0
 
 
 class RedisEvents:
-    """Implements :class:`harness_worker.ports.EventSink`.
+    """Implements ``ports.EventSink``.
 
     Args:
         client: The Redis that carries the stream.

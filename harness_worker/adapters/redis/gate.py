@@ -12,7 +12,7 @@ from harness_worker.ports import Admission, Admitted, GatePass, ReadAttempt, Run
 
 
 class RedisGate:
-    """Implements :class:`harness_worker.ports.Gate`. Every method raises ``TransientError`` if Redis does not answer.
+    """Implements ``ports.Gate``. Every method raises ``TransientError`` if Redis does not answer.
 
     Args:
         client: The Redis that holds the gates; it may lose them.
@@ -24,50 +24,50 @@ class RedisGate:
         self._ttl_ms = int(lease_ttl_s * 1000)
 
     def raise_fence(self, turn_id: str, fence: int) -> bool:
-        """See :meth:`harness_worker.ports.Gate.raise_fence`."""
+        """See ``ports.Gate.raise_fence``."""
         return bool(self._client.run(contracts.raise_fence(_key(turn_id), fence)))
 
     def open(self, turn_id: str, fence: int, passes: Sequence[GatePass]) -> bool:
-        """See :meth:`harness_worker.ports.Gate.open`."""
+        """See ``ports.Gate.open``."""
         return bool(self._client.run(contracts.open_gate(_key(turn_id), fence, passes)))
 
     def close(self, turn_id: str, fence: int, *, is_over: bool = False) -> None:
-        """See :meth:`harness_worker.ports.Gate.close`."""
+        """See ``ports.Gate.close``."""
         self._client.run(contracts.close_gate(_key(turn_id), fence, is_over))
 
     def settle(self, turn_id: str, fence: int, reads: Sequence[ReadAttempt], *, close: bool) -> list[SettledRead]:
-        """See :meth:`harness_worker.ports.Gate.settle`."""
+        """See ``ports.Gate.settle``."""
         replies = self._client.run(contracts.settle(_key(turn_id), fence, self._ttl_ms, close, reads))
         return [_settled(read.call_id, reply) for read, reply in zip(reads, replies, strict=True)]
 
     def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
-        """See :meth:`harness_worker.ports.Gate.admit`."""
+        """See ``ports.Gate.admit``."""
         reply = self._client.run(contracts.admit(_key(turn_id), call_id, attempt, cap_ms, self._ttl_ms, runner))
         answer, remaining_ms, ticket = reply
         return Admitted(answer=Admission(answer), remaining_ms=remaining_ms, ticket=ticket)
 
     def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
-        """See :meth:`harness_worker.ports.Gate.admits_write`."""
+        """See ``ports.Gate.admits_write``."""
         return bool(self._client.run(contracts.admits_write(_key(turn_id), call_id, attempt)))
 
     def goes_on(self, run: RunningCall) -> bool:
-        """See :meth:`harness_worker.ports.Gate.goes_on`."""
+        """See ``ports.Gate.goes_on``."""
         return bool(self._client.run(contracts.goes_on(_key(run.turn_id), run.call_id, run.attempt, run.runner)))
 
     def complete(self, run: RunningCall, completion: str) -> bool:
-        """See :meth:`harness_worker.ports.Gate.complete`; repeated, it gives ``True`` again for the same completion."""
+        """See ``ports.Gate.complete``; repeated, it gives ``True`` again for the same completion."""
         sent = contracts.complete(_key(run.turn_id), run.call_id, run.attempt, run.runner, completion)
         return bool(self._client.run(sent))
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """See :meth:`harness_worker.ports.Gate.beat`; one script for each turn, all in one round trip."""
+        """See ``ports.Gate.beat``; one script for each turn, all in one round trip."""
         by_turn: defaultdict[str, list[RunningCall]] = defaultdict(list)
         for run in runs:
             by_turn[run.turn_id].append(run)
         self._client.run_all([contracts.beat(_key(turn_id), mine) for turn_id, mine in by_turn.items()])
 
     def lose(self, run: RunningCall) -> None:
-        """See :meth:`harness_worker.ports.Gate.lose`."""
+        """See ``ports.Gate.lose``."""
         self._client.run(contracts.lose(_key(run.turn_id), run.call_id, run.attempt, run.runner))
 
 

@@ -14,7 +14,7 @@ MARGIN_S = 3_600.0
 
 
 class RedisLocks:
-    """Implements :class:`harness_worker.ports.Locks`. Every method raises ``TransientError`` if Redis does not answer.
+    """Implements ``ports.Locks``. Every method raises ``TransientError`` if Redis does not answer.
 
     Args:
         client: The Redis that holds the locks; it may lose them.
@@ -26,21 +26,21 @@ class RedisLocks:
         self._ttl_ms = int(lease_ttl_s * 1000)
 
     def take(self, lock: LockName, run: RunningCall, keep_s: float) -> int | None:
-        """See :meth:`harness_worker.ports.Locks.take`."""
+        """See ``ports.Locks.take``."""
         keep_ms = int((keep_s + MARGIN_S) * 1000)
         return self._client.run(contracts.take_lock(_key(lock), _holder(run), self._ttl_ms, keep_ms)) or None
 
     def free(self, lock: LockName, run: RunningCall) -> bool:
-        """See :meth:`harness_worker.ports.Locks.free`."""
+        """See ``ports.Locks.free``."""
         return bool(self._client.run(contracts.free_lock(_key(lock), _holder(run))))
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
-        """See :meth:`harness_worker.ports.Locks.beat`; one round trip. A holder that is gone is not revived."""
+        """See ``ports.Locks.beat``; one round trip. A holder that is gone is not revived."""
         if runs:
             self._client.batch([("PEXPIRE", _holder(run), self._ttl_ms) for run in runs])
 
     def lose(self, run: RunningCall) -> None:
-        """See :meth:`harness_worker.ports.Locks.lose`."""
+        """See ``ports.Locks.lose``."""
         self._client.command("DEL", _holder(run))
 
 

@@ -41,7 +41,7 @@ _FORGET: Final[Delete] = delete(artifacts).where(artifacts.c.id.in_(bindparam("i
 
 
 class SqlArtifacts:
-    """``Artifacts`` on SQLite or Postgres.
+    """Implements ``ports.Artifacts`` on SQLite or Postgres.
 
     Args:
         engine: Made by ``make_engine``.
@@ -52,17 +52,17 @@ class SqlArtifacts:
         self._reader = reading(engine)
 
     def url_of(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
-        """Where the bytes of an artifact are; ``None`` if neither the session nor one it descends from has it."""
+        """See ``ports.Artifacts.url_of``."""
         values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
         return read(self._reader, lambda connection: connection.execute(_URL, values).scalar_one_or_none())
 
     def expired(self, limit: int, *, after: ExpiredArtifact | None = None) -> list[ExpiredArtifact]:
-        """Artifacts that have expired, in the order in which they did; only those after ``after``."""
+        """See ``ports.Artifacts.expired``."""
         after_at, after_id = (0.0, "") if after is None else (after.expires_at, after.id)
         values = {"most": limit, "after_at": after_at, "after_id": after_id}
         rows = read(self._reader, lambda connection: connection.execute(_EXPIRED, values).all())
         return [ExpiredArtifact(*row) for row in rows]
 
     def forget(self, artifact_ids: Sequence[str]) -> None:
-        """Remove the rows of artifacts."""
+        """See ``ports.Artifacts.forget``."""
         write(self._engine, lambda _: TransactionResult(value=None, writes=[(_FORGET, [{"ids": list(artifact_ids)}])]))

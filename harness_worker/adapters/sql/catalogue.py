@@ -50,7 +50,7 @@ class _Renewal(NamedTuple):
 
 
 class SqlCatalogue:
-    """``Catalogue`` on SQLite or Postgres.
+    """Implements ``ports.Catalogue`` on SQLite or Postgres.
 
     Args:
         engine: Made by ``make_engine``.
@@ -62,19 +62,19 @@ class SqlCatalogue:
         self._put = _put(engine.dialect.name)
 
     def publish(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Publish agents; an agent of the same name from another app or version is replaced."""
+        """See ``ports.Catalogue.publish``."""
         rows = _rows(app, agents)
         self._write(app, rows, _Renewal(rows, forgets=True))
 
     def renew(self, app: str, agents: Iterable[AgentSpec]) -> None:
-        """Keep agents published, and forget others of ``app`` that nobody has renewed for ``GONE_S``."""
+        """See ``ports.Catalogue.renew``; an agent that was not renewed for ``GONE_S`` is kept by nobody."""
         rows = _rows(app, agents)
         due = _renewal(rows, read(self._reader, lambda connection: _found(connection, app, rows)))
         if due.rows or due.forgets:
             self._write(app, rows, due)
 
     def caps_of(self, agent: str) -> BudgetLimits | None:
-        """The most that a turn of this agent may use, as published; ``None`` if nobody has published the agent."""
+        """See ``ports.Catalogue.caps_of``."""
         budget = read(self._reader, lambda connection: connection.execute(_CAPS, {"agent": agent}).scalar_one_or_none())
         return None if budget is None else agent_limits(budget)
 

@@ -51,7 +51,7 @@ class Kept:
 
 
 class SqlMemories:
-    """Memories in the journal's database.
+    """Implements ``ports.MemoryStore`` on SQLite or Postgres.
 
     Args:
         engine: Made by ``make_engine``.
@@ -62,7 +62,7 @@ class SqlMemories:
         self._reader = reading(engine)
 
     def recall(self, tenant: str, scope: str, limit: int) -> tuple[Memory, ...]:
-        """The memories in a scope of a tenant, each text once, newest first."""
+        """See ``ports.MemoryStore.recall``."""
         values = {"of_tenant": tenant, "of_scope": scope, "most": limit}
         (rows,) = read(self._reader, lambda connection: fetch(connection, [_RECALL], values))
         return tuple(Memory(kind=MemoryKind(kind), text=text) for kind, text in rows)

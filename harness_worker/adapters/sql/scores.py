@@ -46,7 +46,7 @@ _PUSH: Final = update(scores).where(any_of(*_KEY, rows="taken")).values(due_at=d
 
 
 class SqlScores:
-    """Scores in the journal's database.
+    """Implements ``ports.Scores`` on SQLite or Postgres.
 
     Args:
         engine: Made by ``make_engine``.

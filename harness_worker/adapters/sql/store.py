@@ -72,7 +72,7 @@ class Decided(Generic[T]):
 
 
 class SqlTurnStore:
-    """``TurnStore`` on SQLite or Postgres.
+    """Implements ``ports.TurnStore`` on SQLite or Postgres.
 
     Args:
         engine: Made by ``make_engine``.
@@ -105,11 +105,7 @@ class SqlTurnStore:
         self._unlocked_tries = unlocked_tries if engine.dialect.name == "postgresql" else 0
 
     def transact(self, turn_id: str, decide: Callable[[Snapshot], Decision[T]], *, follows: bool = False) -> T | None:
-        """Let ``decide`` say what becomes of the turn, write that in one commit, then send its events.
-
-        On Postgres the turn is not locked as long as few processes work on it (ADR 14); ``decide`` may be called
-        several times.
-        """
+        """See ``ports.TurnStore.transact``; on Postgres it is tried without a lock first (ADR 14)."""
         decided = self._unlocked(turn_id, decide, follows=follows) or self._locked(turn_id, decide)
         self._events.send(decided.events)
         return decided.result
@@ -181,48 +177,45 @@ class SqlTurnStore:
         return write(self._engine, work)
 
     def insert_turn(self, turn: Turn) -> None:
-        """Add a queued turn with its user message and ``turn.queued``; does nothing if it exists already."""
+        """See ``ports.TurnStore.insert_turn``; does nothing if the turn exists already."""
         self._events.send(write(self._engine, lambda connection: _queue(connection, turn, self._take_place)))
 
     def load(self, turn_id: str) -> LoadedTurn | None:
-        """The turn as it is now, read without a lock."""
+        """See ``ports.TurnStore.load``."""
         return read(self._reader, lambda connection: _load(connection, turn_id))
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
-        """The turn's messages in order."""
+        """See ``ports.TurnStore.history``."""
         (rows,) = read(self._reader, lambda connection: fetch(connection, [HISTORY], {"turn_id": turn_id}))
         return tuple(map(message_of, rows))
 
     def events_of(self, turn_id: str) -> tuple[Event, ...]:
-        """The turn's events in order."""
+        """See ``ports.TurnStore.events_of``."""
         (rows,) = read(self._reader, lambda connection: fetch(connection, [EVENTS], {"turn_id": turn_id}))
         return tuple(map(event_of, rows))
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
-        """The earlier turns of the session, and those it was forked with, from the last one with ``carried`` on."""
+        """See ``ports.TurnStore.past``."""
         values = {**_session_of(turn), "before_number": turn.number}
         wanted = [sessions.PAST_TURNS, sessions.PAST_MESSAGES]
         turns, messages = read(self._reader, lambda connection: fetch(connection, wanted, values))
         return past_of(turns, messages)
 
     def next_of_session(self, turn: Turn) -> WaitingTurn | None:
-        """The next unfinished turn of the same session."""
+        """See ``ports.TurnStore.next_of_session``."""
         values = {**_session_of(turn), "after_number": turn.number}
         (rows,) = read(self._reader, lambda connection: fetch(connection, [sessions.NEXT], values))
         return WaitingTurn(*rows[0]) if rows else None
 
     def next_of_tenant(self, turn: Turn) -> list[WaitingTurn]:
-        """The waiting turns of the same tenant that are next; empty if any number may run."""
+        """See ``ports.TurnStore.next_of_tenant``."""
         if self._tenant_turns is None:
             return []
         found = read(self._reader, lambda connection: fetch(connection, WAITING, {"of_tenant": turn.tenant}))
         return [WaitingTurn(*row) for row in chain.from_iterable(found)][:WOKEN]
 
     def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
-        """Prolong the leases of visits that still hold their turns, but not beyond their ``visit_deadline``.
-
-        Returns the visits that must give up.
-        """
+        """See ``ports.TurnStore.beat_turns``."""
         if not visits:
             return frozenset()
 
@@ -239,7 +232,7 @@ class SqlTurnStore:
         return write(self._beats, work)
 
     def beat_calls(self, runs: Sequence[RunningCall], ttl_s: float) -> None:
-        """Prolong the leases of running writes; locked rows are skipped, because locked does not mean lost."""
+        """See ``ports.TurnStore.beat_calls``; finds them by their runner, not by their attempt."""
         if not runs:
             return
         named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
@@ -247,10 +240,7 @@ class SqlTurnStore:
         write(self._beats, lambda _: TransactionResult(value=None, writes=[(BEAT_CALLS, [values])]), is_patient=False)
 
     def lose_call(self, run: RunningCall) -> str | None:
-        """End the lease of a running write whose process is known to be dead; returns its turn's priority.
-
-        It is as impatient as a heartbeat: a worker's main thread waits for it, and the lease also ends by itself.
-        """
+        """See ``ports.TurnStore.lose_call``; is as impatient as a heartbeat: a worker's main thread waits."""
         step, position = _step_and_position(run)
         key = {"this_turn": run.turn_id, "this_step": step, "this_position": position}
         values = {**key, "this_attempt": run.attempt, "this_runner": run.runner}
@@ -262,18 +252,18 @@ class SqlTurnStore:
         return write(self._beats, work, is_patient=False)
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
-        """Turns that are due for a look and that nobody looks at, oldest first; their next look is put off."""
+        """See ``ports.TurnStore.overdue``; writes nothing, and takes no lock, if there are none."""
         if read(self._reader, lambda connection: connection.execute(DUE, {"most": 1}).first()) is None:
             return []
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
 
     def give_back(self, taken: Sequence[OverdueTurn]) -> None:
-        """Make turns from ``overdue`` overdue again, for as long as they were; turns being looked at are left alone."""
+        """See ``ports.TurnStore.give_back``; turns being looked at are left alone."""
         rows = [{"this_turn": turn.id, "since": turn.since} for turn in sorted(taken)]
         write(self._engine, lambda _: TransactionResult(value=None, writes=[(GIVE_BACK, rows)] if rows else []))
 
     def ping(self) -> None:
-        """Query no rows, to learn whether the database answers and has its tables."""
+        """See ``ports.TurnStore.ping``; queries no rows."""
         read(self._reader, lambda connection: connection.execute(PING))
 
     def _snapshot(self, connection: Connection, turn_id: str) -> Snapshot | None:
