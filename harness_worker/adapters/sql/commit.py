@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Insert
 
-from harness_worker.adapters.sql.families import STOP_CHILDREN, STOP_GRANDCHILDREN, WAKE_PARENT
+from harness_worker.adapters.sql.child_turns import STOP_CHILDREN, STOP_GRANDCHILDREN, WAKE_PARENT
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import changed_columns, columns_of
 from harness_worker.adapters.sql.statements import (

@@ -29,9 +29,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
+from harness_worker.adapters.sql.child_turns import STOP_CHILDREN, WAKE_PARENT, stop_below
 from harness_worker.adapters.sql.commit import CALL_KEY, Changes, event_row
 from harness_worker.adapters.sql.engine import to_json
-from harness_worker.adapters.sql.families import STOP_CHILDREN, WAKE_PARENT, stop_below
 from harness_worker.adapters.sql.pipeline import AnySelect
 from harness_worker.adapters.sql.rows import CALL_FIELDS, TURN_FIELDS, call_of, turn_of
 from harness_worker.adapters.sql.statements import SNAPSHOT_CALLS

@@ -10,9 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Connection, Engine
 
 from harness_worker import sessions
+from harness_worker.adapters.sql.child_turns import CHILDREN, PARKED
 from harness_worker.adapters.sql.commit import changes_of, event_row, message_row, writes_of
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.families import CHILDREN, PARKED
 from harness_worker.adapters.sql.optimistic import commit_of, read_of, read_statement
 from harness_worker.adapters.sql.pipeline import Write, answer, fetch
 from harness_worker.adapters.sql.recent import Recent, Seen
