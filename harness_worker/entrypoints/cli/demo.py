@@ -17,6 +17,7 @@ from rich.table import Table
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.client.client import GatewayClient
 from harness_worker.config import Settings, load_settings
+from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.demo.conversations import CONVERSATIONS, Conversation
 from harness_worker.demo.database import reset, shop_file
 from harness_worker.demo.models import model_of
@@ -74,7 +75,7 @@ def _reset(shop: Path) -> None:
 
 def _model(settings: Settings) -> str:
     model = model_of(settings)
-    return "a recording" if model.startswith("scripted:") else f"{model}, with your ANTHROPIC_API_KEY"
+    return "a recording" if model.startswith(SCRIPTED) else f"{model}, with your ANTHROPIC_API_KEY"
 
 
 def _console() -> Console:

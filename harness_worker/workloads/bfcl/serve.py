@@ -7,6 +7,7 @@ from typing import Final
 
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
+from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.core.registration.registry import Registry
 from harness_worker.workloads.bfcl.source import Bfcl, load_bfcl
 from harness_worker.workloads.bfcl.tools import tool_of
@@ -52,5 +53,5 @@ def registry_over(bfcl: Bfcl, where: Places, state: WorkloadState) -> Registry:
             retry_safe=True,
             timeout_s=TOOL_TIMEOUT_S,
         )
-    registry.agent(NAME, model=f"scripted:{where.script}", system=SYSTEM, tools=list(bfcl.functions), budget=BUDGET)
+    registry.agent(NAME, model=f"{SCRIPTED}{where.script}", system=SYSTEM, tools=list(bfcl.functions), budget=BUDGET)
     return registry

@@ -8,6 +8,7 @@ from typing import Any
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
 from harness_worker.core.registration.effects import Effect
+from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.core.registration.registry import Registry
 from harness_worker.workloads.places import Places, places
 from harness_worker.workloads.prepare import prepare
@@ -45,7 +46,7 @@ def _registry(domain: Domain, where: Places, state: WorkloadState) -> Registry:
     names = [_add(registry, domain, state, tool) for tool in domain.over(domain.base).get_tools()]
     registry.agent(
         f"tau2-{domain.name}",
-        model=f"scripted:{where.script}",
+        model=f"{SCRIPTED}{where.script}",
         system=domain.policy,
         tools=names,
         budget=BUDGET,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness_worker.client.client import GatewayClient, StackUnreachable
 from harness_worker.config import Settings, load_settings
+from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.target import Target, attach, start
 from harness_worker.entrypoints.stack.home import Home
@@ -69,4 +70,4 @@ def _home_at(settings: Settings, workload: str) -> Path:
             f"the stack at {masked(client.base_url)} has no agent {workload}: start it with the workload's app, "
             "which `harness sweep run --help` names"
         )
-    return home_of(Path(models[workload].removeprefix("scripted:")))
+    return home_of(Path(models[workload].removeprefix(SCRIPTED)))
