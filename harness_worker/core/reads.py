@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -37,4 +37,4 @@ class SettledRead:
     started_at: float | None = None
     finished_at: float | None = None
     worker: str | None = None
-    lease_s: float | None = field(default=None, compare=False)
+    lease_s: float | None = None

@@ -84,8 +84,8 @@ def comparable(reply: Any) -> Any:  # noqa: ANN401 - whatever an operation repli
         case list():
             return [comparable(one) for one in reply]  # pyright: ignore[reportUnknownVariableType]
         case SettledRead():
-            started_at, finished_at = reply.started_at and 1.0, reply.finished_at and 1.0
-            return replace(reply, started_at=started_at, finished_at=finished_at)
+            timed = {name: getattr(reply, name) and 1.0 for name in ("started_at", "finished_at", "lease_s")}
+            return replace(reply, **timed)
         case _:
             return reply
 
