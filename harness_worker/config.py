@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from harness_worker.validation import complaint
 from harness_worker.variables import (
     PREFIX,
     ErrorDetails,
@@ -19,7 +20,6 @@ from harness_worker.variables import (
     loaded,
     refusal,
 )
-from harness_worker.wire import complaint
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 

@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from harness_worker.credentials import webhook_secrets
 from harness_worker.errors import ConfigError
 from harness_worker.urls import BROKER_SCHEMES, HTTP_SCHEMES, REDIS_SCHEMES, masked, service_url, service_urls
-from harness_worker.wire import complaint
+from harness_worker.validation import complaint
 
 PREFIX: Final = "HARNESS_"
 

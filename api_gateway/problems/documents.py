@@ -9,7 +9,7 @@ from typing import Any, Final
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness_worker.wire import complaint
+from harness_worker.validation import complaint
 
 MEDIA_TYPE: Final = "application/problem+json"
 CODES: Final[Mapping[str, int]] = {

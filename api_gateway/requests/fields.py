@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, cast
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from api_gateway.problems import MOST_PROBLEMS
-from harness_worker.wire import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, MAX_SESSION_ID_CHARS, storable
+from harness_worker.validation import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, MAX_SESSION_ID_CHARS, storable
 
 METADATA_PREFIX: Final = "metadata."
 MAX_SEQ: Final = 2**31 - 1

@@ -8,7 +8,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from api_gateway.requests.cursors import Cursor, parse_cursor
 from api_gateway.requests.fields import METADATA_PREFIX, Number, Text
-from harness_worker.wire import MAX_METADATA_PAIRS, TurnStatus
+from harness_worker.validation import MAX_METADATA_PAIRS
+from harness_worker.wire import TurnStatus
 
 
 class ClosedQuery(BaseModel):

@@ -13,7 +13,7 @@ from api_gateway.requests.queries import NoQuery, PageQuery
 from api_gateway.routes.dependencies import ServicesDep
 from api_gateway.routes.openapi import problems
 from api_gateway.sessions import Session, SessionPage
-from harness_worker.wire import MAX_SESSION_ID_CHARS
+from harness_worker.validation import MAX_SESSION_ID_CHARS
 
 router = APIRouter(tags=["sessions"])
 

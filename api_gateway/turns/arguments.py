@@ -15,7 +15,7 @@ import jsonschema_rs
 from pydantic import TypeAdapter, ValidationError
 
 from api_gateway.problems import MOST_PROBLEMS, FieldProblem
-from harness_worker.wire import closed_schema
+from harness_worker.validation import closed_schema
 
 AT: Final = ("body", "arguments")
 LONGEST: Final = 300

@@ -10,14 +10,8 @@ from harness_worker.core.budget import BudgetLimits
 from harness_worker.core.records import Turn
 from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.errors import ConfigError
-from harness_worker.wire import (
-    MAX_METADATA_CHARS,
-    MAX_METADATA_PAIRS,
-    MAX_SESSION_ID_CHARS,
-    Priority,
-    TurnStatus,
-    storable,
-)
+from harness_worker.validation import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, MAX_SESSION_ID_CHARS, storable
+from harness_worker.wire import Priority, TurnStatus
 
 INPUT: Final = "input"
 

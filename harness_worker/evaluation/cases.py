@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.errors import ConfigError
 from harness_worker.evaluation.json_lines import numbered_lines, parsed
-from harness_worker.wire import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, StopReason, complaint, storable
+from harness_worker.validation import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, complaint, storable
+from harness_worker.wire import StopReason
 
 OURS: Final = ("sweep", "case", "repeat")
 """Keys of a turn's metadata that name its cell."""

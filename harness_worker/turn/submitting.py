@@ -12,7 +12,8 @@ from harness_worker.core.records import Turn
 from harness_worker.core.turn_request import INPUT, TurnRequest, queued_turn
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Catalogue, Dispatcher, TurnStore
-from harness_worker.wire import DEFAULT_TENANT, TURN_ID, Priority, storable
+from harness_worker.validation import storable
+from harness_worker.wire import DEFAULT_TENANT, TURN_ID, Priority
 
 OPTIONS: Final = tuple(field.name for field in fields(TurnRequest))
 NAMES: Final = ("agent", *OPTIONS, "tenant")

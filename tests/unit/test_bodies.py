@@ -20,7 +20,7 @@ from api_gateway.requests.json_object import MOST_VALUES, may_have_more_values
 from api_gateway.requests.places import READ_AT_ONCE, BodyPlaces
 from api_gateway.requests.turns import TurnRequest
 from api_gateway.routes.dependencies import body_of
-from harness_worker.wire import MAX_METADATA_PAIRS
+from harness_worker.validation import MAX_METADATA_PAIRS
 
 SETTINGS: Final = SimpleNamespace(body_idle_s=30.0, max_body_bytes=10_000_000)
 TURN: Final = json.dumps({"agent": "a", "input": "x" * LONG}).encode()

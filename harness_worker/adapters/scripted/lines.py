@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.errors import ModelError
-from harness_worker.wire import complaint
+from harness_worker.validation import complaint
 
 ScriptKey: TypeAlias = tuple[RequestKind, str, int]
 """The key of a line: kind, script, step."""

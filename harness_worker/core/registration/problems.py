@@ -13,7 +13,7 @@ from harness_worker.core.registration.content import to_json
 from harness_worker.core.registration.tools import Arguments
 from harness_worker.core.text import clean_text, cut_text
 from harness_worker.errors import ArgumentsInvalid, UnserialisableResult
-from harness_worker.wire import complaint
+from harness_worker.validation import complaint
 
 MAX_PROBLEMS = 20
 MISSING = "required, but missing"

@@ -16,7 +16,7 @@ from harness_worker.core.registration.problems import MISSING, UNKNOWN, bounded,
 from harness_worker.core.registration.tools import Arguments, BoundArguments
 from harness_worker.core.run_context import RunContext
 from harness_worker.errors import ArgumentsInvalid, ArgumentsOutdated, ConfigError
-from harness_worker.wire import closed_schema
+from harness_worker.validation import closed_schema
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

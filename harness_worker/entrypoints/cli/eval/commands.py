@@ -30,7 +30,8 @@ from harness_worker.errors import ConfigError
 from harness_worker.evaluation.cases import read_cases
 from harness_worker.evaluation.checking import load_check
 from harness_worker.evaluation.summary import EvalSweep, summary
-from harness_worker.wire import MAX_METADATA_CHARS, JsonObject, storable
+from harness_worker.validation import MAX_METADATA_CHARS, storable
+from harness_worker.wire import JsonObject
 
 MOST_AT_ONCE: Final = 64
 MOST_COORDINATORS: Final = 16
