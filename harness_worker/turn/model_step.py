@@ -93,20 +93,8 @@ class ModelStep:
             left_s = self._left_s(deadline)
             attempt = next(attempts)
             deltas = Deltas(self.hint, self.clock, turn_id=turn.id, step=turn.step, attempt=attempt)
-            request = ModelRequest(
-                model=agent.model,
-                system=prompt.system,
-                tools=prompt.tools,
-                messages=prompt.messages,
-                step=turn.step,
-                metadata=turn.metadata,
-                timeout_s=min(left_s, self.timeout_s),
-                stop=stop,
-                on_text=self._listeners(turn, agent, deltas, attempt) if prompt.kind is RequestKind.STEP else ignore,
-                kind=prompt.kind,
-                think=agent.think,
-                max_tokens=prompt.max_tokens,
-            )
+            on_text = self._listeners(turn, agent, deltas, attempt) if prompt.kind is RequestKind.STEP else ignore
+            request = _request(turn, agent, prompt, timeout_s=min(left_s, self.timeout_s), stop=stop, on_text=on_text)
             try:
                 return client.complete(request)
             finally:
@@ -163,6 +151,31 @@ class ModelStep:
 def _has_past(turn: Turn) -> bool:
     """Whether earlier turns matter: there are some, and the turn has no summary of its own that replaces them."""
     return turn.carried is None and (turn.number > 1 or turn.forked_from is not None)
+
+
+def _request(
+    turn: Turn,
+    agent: AgentSpec,
+    prompt: Prompt,
+    *,
+    timeout_s: float,
+    stop: StopSignal,
+    on_text: Callable[[str], None],
+) -> ModelRequest:
+    return ModelRequest(
+        model=agent.model,
+        system=prompt.system,
+        tools=prompt.tools,
+        messages=prompt.messages,
+        step=turn.step,
+        metadata=turn.metadata,
+        timeout_s=timeout_s,
+        stop=stop,
+        on_text=on_text,
+        kind=prompt.kind,
+        think=agent.think,
+        max_tokens=prompt.max_tokens,
+    )
 
 
 def client_for(models: Mapping[str, ModelClient], model: str) -> ModelClient:
