@@ -52,11 +52,11 @@ def response_of(turn: Turn, terms: Terms) -> AgentResponse:
     """A turn, and how it was asked for, as a response."""
     question = _question(turn)
     asks = {"requires_action": question[:LONGEST]} if question else {}
-    is_complete = turn.status is TurnStatus.COMPLETED and turn.finished_at is not None
+    completed_at = turn.finished_at if turn.status is TurnStatus.COMPLETED else None
     return AgentResponse(
         id=turn.id,
         created_at=seconds(turn.created_at),
-        completed_at=seconds(turn.finished_at) if is_complete and turn.finished_at else None,
+        completed_at=None if completed_at is None else seconds(completed_at),
         status=_STATUS[turn.status],
         model=turn.agent,
         output=output_of(turn),
