@@ -1,4 +1,4 @@
-"""What the gateway reads of batches, and the one change it may make: asking them to stop."""
+"""What the gateway reads of a tenant's batches, and asking their turns to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway reads of turns, and the one change it may make to them: asking them to stop."""
+"""What the gateway reads of a tenant's turns, and asking them to stop."""
 
 from __future__ import annotations
 
