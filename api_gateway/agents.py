@@ -53,7 +53,7 @@ class Agents:
         """Every agent, ordered by name, without those that cannot be shown."""
         async with self._engine.connect() as connection:
             rows = await connection.execute(select(agents).order_by(agents.c.name))
-            return AgentList(data=[agent for agent in map(agent_of, rows) if agent is not None])
+            return AgentList(data=[agent for agent in map(_agent_of, rows) if agent is not None])
 
     async def published(self) -> dict[str, float]:
         """When each agent was last published, by name; seconds since the epoch."""
@@ -62,7 +62,7 @@ class Agents:
             return {row.name: row.published_at for row in await connection.execute(query)}
 
 
-def agent_of(row: AnyRow) -> Agent | None:
+def _agent_of(row: AnyRow) -> Agent | None:
     """The agent of a row of ``agents``; ``None`` if no answer can hold it, as with one from an older worker."""
     try:
         agent = Agent(name=row.name, model=row.model, tools=row.tools, budget=row.budget, parallel=row.parallel)
