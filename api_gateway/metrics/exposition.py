@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from api_gateway.metrics.ended_turns import Key, Totals
-from api_gateway.metrics.figures import COUNTED, Figures
+from api_gateway.metrics.figures import COUNTED, Figures, OpenWork
 from api_gateway.metrics.traffic import Traffic
 from api_gateway.webhooks.rules import Outcome
 
@@ -38,17 +38,13 @@ def _fleet(figures: Figures) -> Iterator[Metric]:
     answers = {"database": figures.open_work, "broker": figures.queues, "redis": figures.counters}
     up = {(name,): float(answer is not None) for name, answer in answers.items()}
     yield _gauge("harness_source_up", "Whether a source of the other metrics answered.", ("source",), up)
-    now = figures.open_work.open_turns if figures.open_work else ()
-    count = {(each.agent, each.status): float(each.number) for each in now}
-    overdue = {(each.agent, each.status): float(each.overdue) for each in now}
+    work = figures.open_work or OpenWork(open_turns=(), oldest_queued_s={})
+    count = {(each.agent, each.status): float(each.number) for each in work.open_turns}
+    overdue = {(each.agent, each.status): float(each.overdue) for each in work.open_turns}
     by = ("agent", "status")
     yield _gauge("harness_turns", "Turns that have not ended.", by, count)
     yield _gauge("harness_turns_overdue", "Turns whose next look is over 10 s late.", by, overdue)
-    oldest = (
-        {(priority,): age_s for priority, age_s in figures.open_work.oldest_queued_s.items()}
-        if figures.open_work
-        else {}
-    )
+    oldest = {(priority,): age_s for priority, age_s in work.oldest_queued_s.items()}
     words = "Age of the oldest turn that has not started."
     yield _gauge("harness_turns_oldest_queued_seconds", words, ("priority",), oldest)
     waiting = {(queue,): float(depth) for queue, depth in (figures.queues or {}).items()}
