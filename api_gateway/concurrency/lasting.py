@@ -25,26 +25,28 @@ async def lasting(
         name: The task's name.
         drain_s: How long it may take to end by itself once the context ends, in seconds; then it is cancelled.
     """
-    begun: list[asyncio.Task[None]] = []
+    is_over = False
 
-    def begin() -> None:
-        task = asyncio.create_task(work(), name=name)
-        begun[:] = [task]
-        task.add_done_callback(ended)
+    async def go_on() -> None:
+        error: Exception | None = None
+        while True:
+            try:
+                if error is not None:
+                    await asyncio.sleep(AGAIN_S)
+                    if is_over:
+                        return None
+                    with suppress(Exception):  # memory may still be short
+                        _log.error("%s begin again after an error", name, exc_info=error)
+                    error = None
+                return await work()
+            except Exception as why:  # noqa: BLE001 - nothing is done here: memory may be short
+                error = why
 
-    def ended(task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is None or not begun:
-            return
-        asyncio.get_running_loop().call_later(AGAIN_S, lambda: begin() if begun else None)
-        with suppress(Exception):  # memory may still be short
-            _log.error("%s begin again after an error", name, exc_info=error)
-
-    begin()
+    task = asyncio.create_task(go_on(), name=name)
     try:
         yield
     finally:
-        last = begun.pop()
-        await asyncio.wait([last], timeout=drain_s)
-        last.cancel()
-        await asyncio.gather(last, return_exceptions=True)
+        is_over = True
+        await asyncio.wait([task], timeout=drain_s)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -41,6 +43,32 @@ def test_work_that_an_error_ends_begins_again_until_its_context_ends(caplog: pyt
     asyncio.run(story())
     assert seen == ["cancelled"]
     assert [record.message for record in caplog.records] == ["webhooks begin again after an error"] * 2
+
+
+def test_work_that_cannot_begin_again_yet_begins_later() -> None:
+    """What made it end, such as a lack of memory, may last a while."""
+    errors: list[Exception] = [MemoryError(), MemoryError(), RuntimeError("a bug")]
+
+    async def story() -> None:
+        going_on = asyncio.Event()
+
+        async def fail() -> None:
+            raise errors.pop()
+
+        async def go_on() -> None:
+            going_on.set()
+
+        def work() -> Coroutine[Any, Any, None]:
+            if len(errors) == 3:
+                return fail()
+            if errors:
+                raise errors.pop()
+            return go_on()
+
+        async with lasting(work, name="webhooks"):
+            await asyncio.wait_for(going_on.wait(), 20)
+
+    asyncio.run(story())
 
 
 def test_work_that_ends_by_itself_is_not_cancelled() -> None:
