@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from harness_worker.entrypoints.serving.listening import listen
 from harness_worker.entrypoints.serving.request_heads import TimedHeads
@@ -70,6 +71,22 @@ def test_head_that_never_ends_is_not_waited_for() -> None:
             writer.write(PART)
             assert await asyncio.wait_for(reader.read(), 30) == b""
 
+    asyncio.run(asked())
+
+
+def test_connection_that_cannot_be_served_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client would wait for an answer as long as it waits for any."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async def asked() -> None:
+        async with connected(_quick) as (reader, writer):
+            writer.write(REQUEST)
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 30) == b""
+
+    monkeypatch.setattr(H11Protocol, "connection_made", fail)
     asyncio.run(asked())
 
 

@@ -25,9 +25,13 @@ class TimedHeads(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Start the time of the first request."""
-        super().connection_made(transport)
-        self._await_head(self.head_s)
+        """Start the time of the first request; if the connection cannot be served, close it, as nobody else would."""
+        try:
+            super().connection_made(transport)
+            self._await_head(self.head_s)
+        except Exception:  # such as a lack of memory
+            transport.close()
+            raise
 
     def data_received(self, data: bytes) -> None:
         """Start the time of a head that begins."""
