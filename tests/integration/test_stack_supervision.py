@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from harness_worker.config import environment
+from harness_worker.entrypoints.stack import child as child_module
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.identity import ProcessIdentity
@@ -187,6 +188,21 @@ def test_child_that_ends_while_no_file_can_be_opened_is_started_once_more(home: 
     with watched_while(refuse_files, home, output, _PARENT) as parent:
         assert psutil.pid_exists(parent.pid)
     assert orphans
+
+
+def test_session_of_a_dead_child_is_looked_for_once(
+    home: Home, output: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is gone, its number may be that of somebody else's session, which a later start would end."""
+    ended: list[int] = []
+    monkeypatch.setattr(child_module, "kill_session", ended.append)
+    polite = child(home, output, _POLITE)
+    polite.start()
+    dead = polite.pid
+    polite.kill()
+    polite.start()
+    polite.kill()
+    assert ended == [dead, polite.pid]
 
 
 def test_stop_while_no_file_can_be_opened_ends_every_child(home: Home, output: io.StringIO) -> None:

@@ -60,6 +60,7 @@ class Child:
         self._home = home
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._session: int | None = None
         self._pump: threading.Thread | None = None
         self._tail: list[str] = []
 
@@ -95,7 +96,7 @@ class Child:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self._process = process
+        self._process, self._session = process, process.pid
         self.started_at = time.monotonic()
         self._tail = []
         if process.stdout is not None:
@@ -137,8 +138,9 @@ class Child:
         return "\n".join(self._tail)
 
     def _bury(self) -> None:
-        if self._process is not None:
-            kill_session(self._process.pid)
+        if self._session is not None:
+            kill_session(self._session)
+            self._session = None  # its number may be somebody else's by the next time
         if self._pump is not None:
             self._pump.join(_LOG_END_TIMEOUT_S)
         self._home.pid_file(self.role).unlink(missing_ok=True)
