@@ -62,6 +62,13 @@ class LeanPool(ConnectionPool):
         connection.re_auth()
         self._available_connections.append(connection)
 
+    def disconnect(self, inuse_connections: bool = True) -> None:
+        """Close the connections, also those that are lent if asked; other threads may use the pool meanwhile."""
+        self._checkpid()
+        lent = tuple(self._in_use_connections) if inuse_connections else ()
+        for connection in (*self._available_connections, *lent):
+            connection.disconnect()
+
 
 class LeanRedis(Redis):
     """redis-py's client, with commands and batches that are one write, followed by reading the replies.

@@ -100,3 +100,20 @@ def test_error_at_any_line_keeps_no_other_thread_waiting(file: str, make: Callab
             assert at > 1
             return
     raise AssertionError(f"there are more than {MOST_LINES} lines")
+
+
+def test_pool_is_closed_while_others_use_it() -> None:
+    """No lock keeps them out: a connection may be lent at any moment of that."""
+    pool: Any = LeanPool(connection_class=cast("Any", _Connection))
+    lent = [pool.get_connection() for _ in range(2)]
+    closed: list[object] = []
+
+    def close_while_another_is_lent(connection: object) -> None:
+        closed.append(connection)
+        pool.get_connection()
+
+    for each in lent:
+        each.disconnect = partial(close_while_another_is_lent, each)
+    pool.release(lent[0])
+    pool.disconnect()
+    assert sorted(map(id, closed)) == sorted(map(id, lent))
