@@ -23,6 +23,7 @@ from tests.stacks import ROOT
 pytestmark = [pytest.mark.acceptance, pytest.mark.xdist_group("e2e-mcp")]
 
 APP = "tests.apps.e2e.mcp:registry"
+MOST_TRIES = 5
 
 
 @pytest.fixture(scope="module")
@@ -131,12 +132,12 @@ def test_cancel_reaches_the_server(fleet: Outsider, notes: Notes) -> None:
 
     A machine that has no time for that within half a second has the worker kill the process and say so: then once more.
     """
-    while not told_in_time(fleet, notes):
-        notes.clear()
+    assert any(told_in_time(fleet, notes) for _ in range(MOST_TRIES)), "the process never stopped by itself"
 
 
 def told_in_time(fleet: Outsider, notes: Notes) -> bool:
     """Whether a cancel was told to the server, by a process that lives on, before the worker would have killed that."""
+    notes.clear()
     turn_id = fleet.post([side("linger", s=40)], "never said")
     caller = tool_process(notes.wait("lingers")["pid"])
     assert fleet.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
