@@ -516,7 +516,8 @@ def test_call_that_ended_while_its_parent_was_held_up_does_not_cost_its_process(
             for _ in range(3):
                 hub.run_once()
             assert request not in worker_state.active_requests
-            assert process.poll() is None
+            process.send_signal(signal.SIGUSR1)
+            assert process.stdout.read(2) == b"22", "it lives on, and answers again"
         finally:
             worker_state.active_requests.discard(request)
             process.kill()
