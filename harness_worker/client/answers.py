@@ -61,14 +61,16 @@ class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
         return f"{self.detail} ({self.status} {self.code})"
 
 
-def events_in(lines: Iterator[str]) -> Iterator[JsonObject]:
+def events_in(lines: Iterator[str]) -> Iterator[JsonObject | None]:
     """The events in a server-sent stream; each has its document in one ``data`` line, and ends with an empty one.
 
-    An event without an end is left out: a proxy may have cut the stream within it.
+    An event without an end is left out: a proxy may have cut the stream within it. ``None`` is a comment.
     """
     data = ""
     for line in lines:
-        if line.startswith("data:"):
+        if line.startswith(":"):
+            yield None
+        elif line.startswith("data:"):
             data = line.removeprefix("data:")
         elif data and not line:
             yield json.loads(data)

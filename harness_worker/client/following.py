@@ -51,15 +51,17 @@ def live_events(http: Http, patiently: Patience, turn_id: str, after: int) -> Ge
     while True:
         known = after
         try:
-            for event in _live(http, turn_id, after):
-                after = event.get("seq", after)
+            for number, event in enumerate(_live(http, turn_id, after)):
+                if event is None:
+                    outage = Outage(patiently) if number else outage
+                    continue
+                outage, after = Outage(patiently), event.get("seq", after)
                 yield event
                 if event["type"] in TERMINAL_EVENTS:
                     return
             if _is_over(http, turn_id, after):
                 return
         except (StackUnreachable, RequestRefused) as refused:
-            outage = outage if after == known else Outage(patiently)
             outage.endure(refused)
         else:
             outage = Outage(patiently)
@@ -88,8 +90,11 @@ def batch_results(http: Http, patiently: Patience, batch_id: str, after: str) ->
             return
 
 
-def _live(http: Http, turn_id: str, after: int) -> Iterator[JsonObject]:
-    """Every event above ``after`` as it comes, until the turn's last one or until the gateway ends the stream."""
+def _live(http: Http, turn_id: str, after: int) -> Iterator[JsonObject | None]:
+    """Every event above ``after`` as it comes, until the turn's last one or until the gateway ends the stream.
+
+    ``None`` is a comment: a stream opens with one, and further ones are heartbeats.
+    """
     asked = {"params": {"after": after}, "headers": {"Accept": "text/event-stream"}}
     timeout = httpx2.Timeout(http.timeout_s, read=STREAM_TIMEOUT_S)
     with http.streamed(turn_path(turn_id, "/events"), timeout=timeout, **asked) as response:

@@ -192,6 +192,35 @@ def test_events_bear_any_number_of_cuts_between_which_something_comes() -> None:
     assert clock.now > AWAY_S
 
 
+@pytest.mark.parametrize("sign", [": heartbeat\n\n", frame({"type": "model.delta", "data": {}})])
+def test_events_bear_restarts_of_a_gateway_while_nothing_happens(sign: str) -> None:
+    """A stream on which signs of life came was no outage, though a long call or a wait for a person tells nothing."""
+    clock = StoppedClock()
+
+    class Standing(Cut):
+        """Breaks off after a minute."""
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield b": open\n\n"
+            clock.now += 60
+            yield from super().__iter__()
+
+    quiet = [httpx2.Response(200, headers=STREAM, stream=Standing(sign)) for _ in range(5)]
+    client, _ = gateway(*quiet, httpx2.Response(200, headers=STREAM, text=frame(event(1, "turn.completed"))))
+    seqs = [each["seq"] for each in client.with_patience(clock=clock).events("t") if not is_hint(each)]
+    assert seqs == [1]
+
+
+def test_events_give_up_on_a_gateway_whose_streams_only_open() -> None:
+    """A gateway that dies of each request is not asked for ever."""
+    dying = [httpx2.Response(200, headers=STREAM, stream=Cut(": open\n\n")) for _ in range(100)]
+    client, _ = gateway(*dying)
+    clock = StoppedClock()
+    with pytest.raises(StackUnreachable):
+        list(client.with_patience(clock=clock).events("t"))
+    assert clock.now == pytest.approx(AWAY_S)
+
+
 def test_results_go_on_after_the_last_whole_line() -> None:
     """A cut between or within lines, or a gateway that is away, repeats and loses none."""
     lines = [json.dumps({"custom_id": name, "turn": {"id": name}}) + "\n" for name in "abcd"]
