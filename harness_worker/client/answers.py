@@ -61,19 +61,22 @@ class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
         return f"{self.detail} ({self.status} {self.code})"
 
 
-def events_in(lines: Iterator[str]) -> Iterator[JsonObject | None]:
-    """The events in a server-sent stream; each has its document in one ``data`` line, and ends with an empty one.
+def events_in(response: httpx2.Response) -> Iterator[JsonObject | None]:
+    """The events of a server-sent stream; each has its document in one ``data`` line, and ends with an empty one.
 
     An event without an end is left out: a proxy may have cut the stream within it. ``None`` is a comment.
+
+    Raises:
+        RequestRefused: A whole event is none of a turn, so it is not the gateway that answers.
     """
     data = ""
-    for line in lines:
+    for line in response.iter_lines():
         if line.startswith(":"):
             yield None
         elif line.startswith("data:"):
             data = line.removeprefix("data:")
         elif data and not line:
-            yield json.loads(data)
+            yield object_in(_parsed(data), "type", response)
             data = ""
 
 
@@ -93,24 +96,40 @@ def no_address(url: str) -> str:
     return f"{masked(url)!r} is no address of a gateway: give http://HOST:PORT with {_GIVEN}"
 
 
-def body_of(response: httpx2.Response) -> JsonObject:
-    """The JSON object of a successful answer.
+def body_of(response: httpx2.Response, member: str) -> JsonObject:
+    """The JSON object of a successful answer, which has this member.
 
     Raises:
         RequestRefused: It is not one, so it was not the gateway that answered.
     """
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    if isinstance(body, dict):
-        return cast("JsonObject", body)
+    return object_in(_parsed(response.content), member, response)
+
+
+def object_in(found: object, member: str, response: httpx2.Response) -> JsonObject:
+    """What was ``found`` in a successful answer, an object that has this member.
+
+    Raises:
+        RequestRefused: It is not one, so it was not the gateway that answered.
+    """
+    if isinstance(found, dict) and member in found:
+        return cast("JsonObject", found)
     raise _unexpected(response)
+
+
+def _parsed(text: str | bytes) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _unexpected(response: httpx2.Response) -> RequestRefused:
     url = masked(str(response.url))
-    detail = f"{url} answered {response.status_code} with something unexpected: is it the gateway?"
+    if response.has_redirect_location:
+        elsewhere = masked(response.headers["location"])
+        detail = f"{url} answered {response.status_code} and points to {elsewhere}: give the gateway's own address"
+    else:
+        detail = f"{url} answered {response.status_code} with something unexpected: is it the gateway?"
     return RequestRefused(response.status_code, "unexpected_answer", detail, retry_after_s=_retry_after_s(response))
 
 
@@ -121,8 +140,8 @@ def refusal_of(response: httpx2.Response) -> RequestRefused:
         detail = _places(problem) or problem.get("detail") or problem["title"]
         told = _about_keys(response) if problem["code"] == "unauthorized" else detail
         after_s = _retry_after_s(response)
-        return RequestRefused(response.status_code, problem["code"], told, problem, retry_after_s=after_s)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return RequestRefused(response.status_code, str(problem["code"]), told, problem, retry_after_s=after_s)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return _unexpected(response)
 
 

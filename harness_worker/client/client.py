@@ -211,7 +211,7 @@ class GatewayClient:
 
     def turns_page(self, **filters: Any) -> JsonObject:  # noqa: ANN401 - as above
         """One page of turns: ``{data, next}``; pass ``next`` as ``after`` to get the page behind it."""
-        return self._send("GET", "/v1/turns", params=query_of(filters))
+        return self._send("GET", "/v1/turns", "data", params=query_of(filters))
 
     def usage(self, *, since: str | None = None, until: str | None = None, **query: Any) -> JsonObject:  # noqa: ANN401
         """The usage of turns, added up: ``{from, to, by, data, groups, total}`` (docs/reference/usage.md).
@@ -221,11 +221,11 @@ class GatewayClient:
             until: Its end; the parameter ``to``.
             **query: The other parameters, such as ``by`` and ``status``; ``metadata`` as a mapping.
         """
-        return self._send("GET", "/v1/usage", params=query_of({"from": since, "to": until, **query}))
+        return self._send("GET", "/v1/usage", "data", params=query_of({"from": since, "to": until, **query}))
 
     def agents(self) -> list[JsonObject]:
         """The agents that workers have published."""
-        return self._send("GET", "/v1/agents")["data"]
+        return self._send("GET", "/v1/agents", "data")["data"]
 
     def create_batch(
         self,
@@ -267,7 +267,7 @@ class GatewayClient:
 
     def batches_page(self, **filters: Any) -> JsonObject:  # noqa: ANN401 - as above
         """One page of batches, as ``turns_page`` gives one of turns."""
-        return self._send("GET", "/v1/batches", params=query_of(filters))
+        return self._send("GET", "/v1/batches", "data", params=query_of(filters))
 
     def ready(self) -> bool:
         """Whether the gateway says it can take turns; asked once, without patience.
@@ -276,7 +276,7 @@ class GatewayClient:
             RequestRefused: It says something else: it may be another server.
         """
         try:
-            self._http.send("GET", "/readyz")
+            self._http.send("GET", "/readyz", "status")
         except RequestRefused as refused:
             if refused.code != "not_ready":
                 raise
@@ -290,8 +290,8 @@ class GatewayClient:
         headers = posting_headers(idempotency_key, wait_s)
         return self._send("POST", path, json=body_with(body), headers=headers, timeout=self._http.timeout_s + wait_s)
 
-    def _send(self, method: str, path: str, **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's options
-        return self._patiently(partial(self._http.send, method, path, **options))
+    def _send(self, method: str, path: str, member: str = "id", **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's
+        return self._patiently(partial(self._http.send, method, path, member, **options))
 
 
 def batch_has_ended(batch: Mapping[str, Any]) -> bool:

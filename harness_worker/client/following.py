@@ -8,7 +8,7 @@ from typing import Final
 
 import httpx2
 
-from harness_worker.client.answers import RequestRefused, StackUnreachable, body_of, events_in
+from harness_worker.client.answers import RequestRefused, StackUnreachable, body_of, events_in, object_in
 from harness_worker.client.http import Http, batch_path, turn_path
 from harness_worker.client.patience import Outage, Patience
 from harness_worker.wire import TERMINAL_EVENTS, JsonObject, has_ended
@@ -33,7 +33,7 @@ def recorded_events(http: Http, patiently: Patience, turn_id: str, after: int) -
     cursor: int | None = after
     while cursor is not None:
         asked = {"after": cursor, "limit": PAGE}
-        page = patiently(lambda asked=asked: http.send("GET", turn_path(turn_id, "/events"), params=asked))
+        page = patiently(lambda asked=asked: http.send("GET", turn_path(turn_id, "/events"), "data", params=asked))
         yield from page["data"]
         cursor = page["next"]
 
@@ -99,20 +99,20 @@ def _live(http: Http, turn_id: str, after: int) -> Iterator[JsonObject | None]:
     timeout = httpx2.Timeout(http.timeout_s, read=STREAM_TIMEOUT_S)
     with http.streamed(turn_path(turn_id, "/events"), timeout=timeout, **asked) as response:
         if response.headers.get("content-type", "").startswith("text/event-stream"):
-            yield from events_in(response.iter_lines())
+            yield from events_in(response)
         elif response.read():
-            yield from body_of(response)["data"]
+            yield from body_of(response, "data")["data"]
 
 
 def _lines(http: Http, batch_id: str, after: str) -> Iterator[JsonObject]:
     asked = {"after": after} if after else None
     with http.streamed(batch_path(batch_id, "/results"), params=asked) as response:
         for line in filter(None, response.iter_lines()):
-            yield _whole(line, http)
+            yield object_in(_whole(line, http), "turn", response)
 
 
-def _whole(line: str, http: Http) -> JsonObject:
-    """A line of results; a proxy may have cut the stream within it, which then looks like an end."""
+def _whole(line: str, http: Http) -> object:
+    """A line of results as JSON; a proxy may have cut the stream within it, which then looks like an end."""
     try:
         return json.loads(line)
     except ValueError:
@@ -122,4 +122,4 @@ def _whole(line: str, http: Http) -> JsonObject:
 def _is_over(http: Http, turn_id: str, after: int) -> bool:
     if not has_ended(http.send("GET", turn_path(turn_id))):
         return False
-    return not http.send("GET", turn_path(turn_id, "/events"), params={"after": after, "limit": 1})["data"]
+    return not http.send("GET", turn_path(turn_id, "/events"), "data", params={"after": after, "limit": 1})["data"]

@@ -55,12 +55,12 @@ class Http:
         """Close the connections."""
         self._http.close()
 
-    def send(self, method: str, path: str, **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's options
-        """The JSON object that a request is answered with."""
+    def send(self, method: str, path: str, member: str = "id", **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's
+        """The JSON object that a request is answered with; one without this member is not the gateway's."""
         with self._reaching():
             response = self._http.request(method, path, **options)
         if response.is_success:
-            return body_of(response)
+            return body_of(response, member)
         raise refusal_of(response)
 
     @contextmanager

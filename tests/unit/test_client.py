@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -158,6 +159,50 @@ def test_client_answer_of_another_server_is_told(status: int, body: bytes) -> No
     for ask in (GatewayClient.agents, GatewayClient.ready):
         with pytest.raises(RequestRefused, match="is it the gateway"):
             ask(_client(httpx2.Response(status, content=body, request=request)))
+
+
+ASKED: dict[str, Callable[[GatewayClient], object]] = {
+    "turn": lambda client: client.turn("t1"),
+    "create_turn": lambda client: client.create_turn("a", "hi"),
+    "wait": lambda client: client.wait("t1", 0),
+    "wait_batch": lambda client: client.wait_batch("b1", 0),
+    "events": lambda client: list(client.events("t1")),
+    "recorded events": lambda client: list(client.events("t1", follow=False)),
+    "turns": lambda client: list(client.turns()),
+    "agents": GatewayClient.agents,
+    "batch_results": lambda client: list(client.batch_results("b1")),
+}
+
+
+@pytest.mark.parametrize("body", [b'{"message": "welcome"}', b"[1]"])
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_client_tells_another_server_that_speaks_json(ask: Callable[[GatewayClient], object], body: bytes) -> None:
+    """What is no turn, batch or list is not handed on as one."""
+    with pytest.raises(RequestRefused, match="is it the gateway") as refused:
+        ask(_client(httpx2.Response(200, content=body)))
+    assert (refused.value.status, refused.value.code) == (200, "unexpected_answer")
+
+
+@pytest.mark.parametrize("data", ["hello", "[]", '{"seq": 1}'])
+def test_client_tells_a_stream_of_something_else(data: str) -> None:
+    """Other servers stream too."""
+    stream = httpx2.Response(200, headers={"content-type": "text/event-stream"}, text=f"data: {data}\n\n")
+    with pytest.raises(RequestRefused, match="is it the gateway"):
+        list(_client(stream).events("t1"))
+
+
+def test_client_says_where_it_is_sent_instead() -> None:
+    """A redirect is not followed, for a key is for one address; most often it says https."""
+    moved = httpx2.Response(308, headers={"location": "https://u:s3cret@gateway/v1/turns"})
+    with pytest.raises(RequestRefused, match=r"answered 308 and points to https://u:\*\*\*@gateway/v1/turns: give"):
+        _client(moved).create_turn("a", "hi")
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"code": ["x"], "title": "x"}'])
+def test_client_refusal_of_another_server_is_told(body: bytes) -> None:
+    """Whatever it answers."""
+    with pytest.raises(RequestRefused):
+        _client(httpx2.Response(429, content=body)).turn("t1")
 
 
 def test_client_no_connection_says_how_to_start() -> None:
