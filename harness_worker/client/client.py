@@ -53,7 +53,8 @@ class GatewayClient:
         transport: Another httpx2 transport, for tests.
 
     Raises:
-        ConfigError: The address is not an HTTP URL, or the key is none that a header can hold.
+        ConfigError: The address is not an HTTP URL, the key is none that a header can hold, or the environment's
+            proxies or certificates cannot be used.
     """
 
     def __init__(

@@ -9,7 +9,14 @@ from urllib.parse import quote
 
 import httpx2
 
-from harness_worker.client.answers import StackUnreachable, body_of, how_to_start, no_address, refusal_of
+from harness_worker.client.answers import (
+    StackUnreachable,
+    body_of,
+    how_to_start,
+    no_address,
+    no_environment,
+    refusal_of,
+)
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback
 from harness_worker.wire import JsonObject
@@ -30,7 +37,7 @@ class Http:
         transport: Another httpx2 transport, for tests.
 
     Raises:
-        ConfigError: ``base_url`` is not an HTTP URL.
+        ConfigError: ``base_url`` is not an HTTP URL, or the environment's proxies or certificates cannot be used.
     """
 
     def __init__(
@@ -38,18 +45,10 @@ class Http:
     ) -> None:
         self.base_url = _checked(base_url)
         self.timeout_s = timeout_s
-        is_here = is_loopback(host_of(self.base_url))
-        is_plain = httpx2.URL(self.base_url).scheme == "http"
-        self._http = httpx2.Client(
-            base_url=self.base_url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            auth=(lambda request: request) if key else None,  # else a user in the URL would replace the key
-            timeout=timeout_s,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE),  # each thread has one
-            transport=transport,
-            trust_env=not is_here,  # HTTP_PROXY is not for this machine
-            verify=not (is_here and is_plain),  # without TLS and proxies, authorities would be loaded for nothing
-        )
+        try:
+            self._http = _connections(self.base_url, key, timeout_s, transport)
+        except (OSError, ImportError, ValueError, httpx2.InvalidURL) as error:  # their words may hold a password
+            raise ConfigError(no_environment(type(error).__name__)) from None
 
     def close(self) -> None:
         """Close the connections."""
@@ -92,6 +91,24 @@ def turn_path(turn_id: str, part: str = "") -> str:
 def batch_path(batch_id: str, part: str = "") -> str:
     """The path of a batch, or of a part of it such as ``"/results"``."""
     return f"/v1/batches/{quote(batch_id, safe='')}{part}"
+
+
+def _connections(
+    base_url: str, key: str | None, timeout_s: float, transport: httpx2.BaseTransport | None
+) -> httpx2.Client:
+    is_here = is_loopback(host_of(base_url))
+    is_plain = httpx2.URL(base_url).scheme == "http"
+    return httpx2.Client(
+        base_url=base_url,
+        headers={"Authorization": f"Bearer {key}"} if key else {},
+        auth=(lambda request: request) if key else None,  # else a user in the URL would replace the key
+        timeout=timeout_s,
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE),  # each thread has one
+        transport=transport,
+        trust_env=not is_here,  # HTTP_PROXY is not for this machine
+        # without TLS and proxies, authorities would be loaded for nothing; SSL_CERT_FILE is for this machine too
+        verify=False if is_here and is_plain else httpx2.create_ssl_context(),
+    )
 
 
 def _checked(base_url: str) -> str:

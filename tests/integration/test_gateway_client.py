@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import TypeAlias
 
@@ -17,6 +19,7 @@ from harness_worker import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.errors import HarnessError
+from tests.integration.certificates import write_certificate
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, keys_on, new_key, own_db, serving
 from tests.integration.test_gateway_limits import redis_at
 
@@ -34,8 +37,8 @@ def told(ask: Callable[[], object]) -> str:
 
 
 @contextmanager
-def another_server() -> Generator[str]:
-    """Serves something else over HTTP."""
+def another_server(certificate: Path | None = None) -> Generator[str]:
+    """Serves something else over HTTP, or HTTPS."""
 
     class Page(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -45,10 +48,14 @@ def another_server() -> Generator[str]:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Page)
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"{'https' if certificate else 'http'}://localhost:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
@@ -145,3 +152,34 @@ def test_wrong_addresses_are_told_without_the_library_below() -> None:
     for words in (said, absent):
         assert "httpcore2" not in words
         assert "During handling" not in words
+
+
+def test_certificates_of_the_environment_are_trusted_on_this_machine_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy before a local gateway may have one that its owner signed; others are refused."""
+    certificate = write_certificate(tmp_path, "localhost")
+    with another_server(certificate) as url:
+        with GatewayClient(url, patience_s=0) as client, pytest.raises(StackUnreachable, match="CERTIFICATE_VERIFY"):
+            client.create_turn(AGENT, "Hello")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        with GatewayClient(url, patience_s=0) as client, pytest.raises(RequestRefused, match="answered 404"):
+            client.create_turn(AGENT, "Hello")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SSL_CERT_FILE", "/nonexistent"),
+        ("SSL_CERT_FILE", __file__),
+        ("HTTPS_PROXY", "http://u:s3cret/@proxy"),
+        ("ALL_PROXY", "gopher://u:s3cret@proxy"),
+    ],
+)
+def test_environment_that_cannot_be_used_is_told(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the client is made, and without the password of a proxy."""
+    monkeypatch.setenv(name, value)
+    said = told(lambda: GatewayClient("https://gateway.example"))
+    assert "no connection can be made with what the environment says" in said
+    assert name in said
+    assert "s3cret" not in said
