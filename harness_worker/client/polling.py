@@ -25,5 +25,5 @@ def poll(
         waited_s = clock.monotonic() - began
         if waited_s >= most_s:
             break
-        clock.wait(min(SELDOM_S, max(SOON_S, waited_s / LOOKS_A_WAIT)))
+        clock.wait(min(most_s - waited_s, SELDOM_S, max(SOON_S, waited_s / LOOKS_A_WAIT)))
     return found

@@ -125,7 +125,15 @@ def test_poll_looks_ever_more_rarely() -> None:
     assert clock.waits == [0.25, 0.25]
     stuck = looks("running")
     assert not has_ended(poll(lambda: next(stuck), has_ended, 60, clock))
-    assert clock.waits[-1] == SELDOM_S
+    assert max(clock.waits) == SELDOM_S
+
+
+@pytest.mark.parametrize("most_s", [0.1, 1.1, 61.0])
+def test_poll_looks_for_the_last_time_when_its_time_is_over(most_s: float) -> None:
+    """Not before, and no later."""
+    clock = Waits()
+    poll(lambda: {"status": "running"}, has_ended, most_s, clock)
+    assert clock.now == pytest.approx(most_s)
 
 
 def test_patience_begins_with_the_first_failure() -> None:
