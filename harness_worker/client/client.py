@@ -18,6 +18,7 @@ from harness_worker.client.patience import AWAY_S, Patience
 from harness_worker.client.polling import poll
 from harness_worker.client.requests import body_with, every, posting_headers, query_of
 from harness_worker.config import load_settings
+from harness_worker.urls import masked
 from harness_worker.wire import JsonObject, TurnStatus, has_ended
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ class GatewayClient:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({masked(self.base_url)!r})"
+
     def close(self) -> None:
         """Close the connections, also those of clients that ``with_patience`` has made."""
         self._http.close()
@@ -110,6 +114,7 @@ class GatewayClient:
         *,
         idempotency_key: str | None = None,
         wait_s: float = 0.0,
+        traceparent: str | None = None,
         **fields: Any,  # noqa: ANN401 - JSON
     ) -> JsonObject:
         """Post a turn and return it: queued or, with ``wait_s``, perhaps already ended.
@@ -120,13 +125,14 @@ class GatewayClient:
             idempotency_key: The same key never makes a second turn, for a day: name what the turn is for, and the
                 caller may be killed and post again. By default a new one.
             wait_s: How long the gateway may wait for the end or for a person to be needed, in seconds; 60 at most.
+            traceparent: The caller's span, below which the turn's is put (W3C Trace Context).
             **fields: The other fields of ``POST /v1/turns``, such as ``session_id``, ``metadata`` and ``budget``.
 
         Raises:
-            ConfigError: ``idempotency_key`` is none that a header can hold.
+            ConfigError: ``idempotency_key`` or ``traceparent`` is none that a header can hold.
         """
         body = {"agent": agent, "input": input, **fields}
-        return self._post("/v1/turns", body, idempotency_key, wait_s)
+        return self._post("/v1/turns", body, posting_headers(idempotency_key, wait_s, traceparent), wait_s)
 
     def fork_turn(
         self,
@@ -135,6 +141,7 @@ class GatewayClient:
         *,
         idempotency_key: str | None = None,
         wait_s: float = 0.0,
+        traceparent: str | None = None,
         **fields: Any,  # noqa: ANN401 - JSON
     ) -> JsonObject:
         """Make a turn that continues from a step of another one, and return it; otherwise like ``create_turn``.
@@ -144,9 +151,11 @@ class GatewayClient:
             from_step: The first step that is run anew.
             idempotency_key: As for ``create_turn``.
             wait_s: As for ``create_turn``.
+            traceparent: As for ``create_turn``.
             **fields: What differs from that turn: the other fields of ``POST /v1/turns/{id}/fork``.
         """
-        return self._post(turn_path(turn_id, "/fork"), {"from_step": from_step, **fields}, idempotency_key, wait_s)
+        headers = posting_headers(idempotency_key, wait_s, traceparent)
+        return self._post(turn_path(turn_id, "/fork"), {"from_step": from_step, **fields}, headers, wait_s)
 
     def turn(self, turn_id: str, *include: str) -> JsonObject:
         """One turn with its calls, and with its ``"messages"`` (the history) and ``"scores"`` if these are named."""
@@ -234,6 +243,7 @@ class GatewayClient:
         *,
         idempotency_key: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        traceparent: str | None = None,
     ) -> JsonObject:
         """Post turns, all or none, and return their batch.
 
@@ -241,9 +251,10 @@ class GatewayClient:
             requests: ``{"custom_id": …, "params": {"agent": …, "input": …, …}}``, one for each turn.
             idempotency_key: As for ``create_turn``.
             metadata: Kept with the batch.
+            traceparent: The caller's span, below which those of the turns are put.
         """
         body = {"requests": list(requests), "metadata": metadata}
-        headers = posting_headers(idempotency_key)
+        headers = posting_headers(idempotency_key, traceparent=traceparent)
         return self._send("POST", "/v1/batches", json=body_with(body), headers=headers, timeout=BATCH_TIMEOUT_S)
 
     def batch(self, batch_id: str) -> JsonObject:
@@ -287,9 +298,9 @@ class GatewayClient:
     def _answer(self, turn_id: str, **said: object) -> JsonObject:
         return self._send("POST", turn_path(turn_id, "/inputs"), json=body_with(said))
 
-    def _post(self, path: str, body: Mapping[str, Any], idempotency_key: str | None, wait_s: float) -> JsonObject:
-        headers = posting_headers(idempotency_key, wait_s)
-        return self._send("POST", path, json=body_with(body), headers=headers, timeout=self._http.timeout_s + wait_s)
+    def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], wait_s: float) -> JsonObject:
+        timeout = httpx2.Timeout(self._http.timeout_s, read=self._http.timeout_s + wait_s)
+        return self._send("POST", path, json=body_with(body), headers=headers, timeout=timeout)
 
     def _send(self, method: str, path: str, member: str = "id", **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's
         return self._patiently(partial(self._http.send, method, path, member, **options))

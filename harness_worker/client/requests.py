@@ -35,16 +35,19 @@ def body_with(given: Mapping[str, Any]) -> JsonObject:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def posting_headers(idempotency_key: str | None, wait_s: float = 0.0) -> dict[str, str]:
+def posting_headers(idempotency_key: str | None, wait_s: float = 0.0, traceparent: str | None = None) -> dict[str, str]:
     """The headers of a post that may be repeated: without a key it gets one.
 
     Raises:
-        ConfigError: ``idempotency_key`` is none that a header can hold.
+        ConfigError: ``idempotency_key`` or ``traceparent`` is none that a header can hold.
     """
     key = secrets.token_hex(16) if idempotency_key is None else idempotency_key
-    if not is_key(key):
-        raise ConfigError(f"idempotency_key: give 1 to {LONGEST_KEY} characters of ASCII without spaces around them")
-    return {"Idempotency-Key": key, **({"Prefer": f"wait={wait_s:g}"} if wait_s else {})}
+    given = {"idempotency_key": key, **body_with({"traceparent": traceparent})}
+    for name, value in given.items():
+        if not is_key(value):
+            raise ConfigError(f"{name}: give 1 to {LONGEST_KEY} characters of ASCII without spaces around them")
+    waits = {"Prefer": f"wait={wait_s:g}"} if wait_s else {}
+    return {"Idempotency-Key": key, **waits, **body_with({"traceparent": traceparent})}
 
 
 def is_key(text: str) -> bool:

@@ -261,6 +261,36 @@ def test_client_refuses_a_key_that_no_header_holds(key: str) -> None:
         _client(httpx2.Response(500)).create_turn("a", "hi", idempotency_key=key)
 
 
+SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_client_names_the_span_of_its_caller() -> None:
+    """With whatever makes turns; a span that no header holds is told before anything is sent."""
+    seen: list[httpx2.Request] = []
+    with _client(httpx2.Response(202, json={"id": "t1"}), seen) as client:
+        client.create_turn("a", "hi", traceparent=SPAN)
+        client.fork_turn("t1", 1, traceparent=SPAN)
+        client.create_batch([], traceparent=SPAN)
+        client.create_turn("a", "hi")
+        with pytest.raises(ConfigError, match="traceparent: give 1 to 255 characters of ASCII"):
+            client.create_turn("a", "hi", traceparent="a\r\nb")
+    assert [request.headers.get("traceparent") for request in seen] == [SPAN, SPAN, SPAN, None]
+    assert not any(b"traceparent" in request.content for request in seen)
+
+
+def test_client_that_waits_with_a_post_is_told_as_soon_as_others_that_nothing_is_there() -> None:
+    """Only the answer takes longer, not the connection."""
+    seen: list[httpx2.Request] = []
+    with _client(httpx2.Response(202, json={"id": "t1"}), seen) as client:
+        client.create_turn("a", "hi", wait_s=60)
+    assert {name: seen[0].extensions["timeout"][name] for name in ("connect", "read")} == {"connect": 30, "read": 90}
+
+
+def test_client_shows_its_address_and_no_secret() -> None:
+    """In a log or a notebook."""
+    assert repr(GatewayClient("http://u:s3cret@gateway", "key-1")) == "GatewayClient('http://u:***@gateway')"
+
+
 def test_client_answers_a_call_with_what_is_said() -> None:
     """A decision names its call; what is not said is not sent."""
     seen: list[httpx2.Request] = []
