@@ -35,7 +35,7 @@ HERE: Final = "http://127.0.0.1:8700"
 
 
 class GatewayClient:
-    """A client of one gateway; safe to share between threads. Use as a context manager, or ``close`` it.
+    """A client of one gateway; threads and forked processes may share it. Use as a context manager, or ``close`` it.
 
     Turns, batches and events are dicts, as the HTTP API gives them (docs/reference/turns.md, batches.md, events.md).
     Every request is tried again while the gateway restarts or says that it is busy (429, 503), after the time that its

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -26,7 +28,7 @@ IDLE: Final = 20
 
 
 class Http:
-    """Sends each request once; safe to share between threads.
+    """Sends each request once; safe to share between threads, and with processes that are forked.
 
     Every method raises ``StackUnreachable`` if nothing answers and ``RequestRefused`` if the answer is a problem.
 
@@ -45,19 +47,21 @@ class Http:
     ) -> None:
         self.base_url = _checked(base_url)
         self.timeout_s = timeout_s
+        self._connect = partial(_connections, self.base_url, key, timeout_s, transport)
+        self._owner = os.getpid()
         try:
-            self._http = _connections(self.base_url, key, timeout_s, transport)
+            self._http = self._connect()
         except (OSError, ImportError, ValueError, httpx2.InvalidURL) as error:  # their words may hold a password
             raise ConfigError(no_environment(type(error).__name__)) from None
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._own().close()
 
     def send(self, method: str, path: str, member: str = "id", **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's
         """The JSON object that a request is answered with; one without this member is not the gateway's."""
         with self._reaching():
-            response = self._http.request(method, path, **options)
+            response = self._own().request(method, path, **options)
         if response.is_success:
             return body_of(response, member)
         raise refusal_of(response)
@@ -65,11 +69,17 @@ class Http:
     @contextmanager
     def streamed(self, path: str, **options: Any) -> Generator[httpx2.Response]:  # noqa: ANN401 - httpx2's options
         """A successful answer that is read within the context, as it comes."""
-        with self._reaching(), self._http.stream("GET", path, **options) as response:
+        with self._reaching(), self._own().stream("GET", path, **options) as response:
             if not response.is_success:
                 response.read()
                 raise refusal_of(response)
             yield response
+
+    def _own(self) -> httpx2.Client:
+        """The connections of this process: on those that it was forked with, it would get its parent's answers."""
+        if self._owner != os.getpid():
+            self._http, self._owner = self._connect(), os.getpid()
+        return self._http
 
     @contextmanager
     def _reaching(self) -> Generator[None]:

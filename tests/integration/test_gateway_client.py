@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TypeAlias
@@ -37,6 +39,19 @@ def told(ask: Callable[[], object]) -> str:
 
 
 @contextmanager
+def served(server: HTTPServer) -> Generator[str]:
+    """The URL at which it serves."""
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://localhost:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
 def another_server(certificate: Path | None = None) -> Generator[str]:
     """Serves something else over HTTP, or HTTPS."""
 
@@ -52,14 +67,8 @@ def another_server(certificate: Path | None = None) -> Generator[str]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"{'https' if certificate else 'http'}://localhost:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(server) as url:
+        yield url if certificate is None else url.replace("http://", "https://")
 
 
 class NotingClock(SystemClock):
@@ -165,6 +174,42 @@ def test_certificates_of_the_environment_are_trusted_on_this_machine_too(
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         with GatewayClient(url, patience_s=0) as client, pytest.raises(RequestRefused, match="answered 404"):
             client.create_turn(AGENT, "Hello")
+
+
+FORKED = """
+import os, sys
+from harness_worker import GatewayClient
+client = GatewayClient(sys.argv[1], patience_s=0)
+client.agents()
+child = os.fork()
+client.agents()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    client.agents()
+"""
+
+
+def test_forked_process_has_connections_of_its_own() -> None:
+    """On its parent's, each would get some of the other's answers."""
+    ports: list[int] = []
+
+    class Agents(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            ports.append(self.client_address[1])
+            self.send_response(200)
+            self.send_header("Content-Length", "12")
+            self.end_headers()
+            self.wfile.write(b'{"data": []}')
+
+        def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            pass
+
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Agents)) as url:
+        subprocess.run([sys.executable, "-c", FORKED, url], check=True, timeout=60)
+    assert len(ports) == 4
+    assert len(set(ports)) == 2
 
 
 @pytest.mark.parametrize(
