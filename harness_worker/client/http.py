@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
@@ -125,7 +126,10 @@ def _checked(base_url: str) -> str:
     try:
         url = httpx2.URL(base_url)
         is_one = (
-            url.scheme in {"http", "https"} and url.host.encode("idna") != b"" and (url.port or 1) in range(1 << 16)
+            url.scheme in {"http", "https"}
+            and url.host.encode("idna") != b""
+            and (url.port or 1) in range(1 << 16)
+            and not re.search(r"[\s?#]", base_url)  # a path is added to it
         )
     except (httpx2.InvalidURL, ValueError):
         is_one = False

@@ -140,7 +140,18 @@ def test_client_names_an_error_that_has_no_words() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["gateway", "http://", "http://[::1", "http://u:hid/den@h", "http://h\nx", "http://..", "http://127.0.0.1:99999"],
+    [
+        "gateway",
+        "http://",
+        "http://[::1",
+        "http://u:hid/den@h",
+        "http://h\nx",
+        "http://..",
+        "http://127.0.0.1:99999",
+        "http://gateway ",
+        "http://gateway?tenant=a",
+        "http://gateway/#v1",
+    ],
 )
 def test_client_refuses_what_is_no_address(url: str) -> None:
     """A slip in an option is told at once, with what to give and without its password."""
