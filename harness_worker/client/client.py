@@ -50,7 +50,8 @@ class GatewayClient:
         base_url: Such as ``http://127.0.0.1:8700``; by default ``HARNESS_GATEWAY_URL``, else that one.
         api_key: By default ``HARNESS_API_KEY``; ``""``: none.
         patience_s: How long a request is tried again, in seconds, from its first failure on; 0: not at all.
-        timeout_s: How long the gateway may be silent, in seconds.
+        timeout_s: How long the gateway may be silent, in seconds; when it stores a batch 120, and in a stream of
+            events, where it sends heartbeats, 75.
         transport: Another httpx2 transport, for tests.
 
     Raises:
@@ -255,7 +256,8 @@ class GatewayClient:
         """
         body = {"requests": list(requests), "metadata": metadata}
         headers = posting_headers(idempotency_key, traceparent=traceparent)
-        return self._send("POST", "/v1/batches", json=body_with(body), headers=headers, timeout=BATCH_TIMEOUT_S)
+        timeout = httpx2.Timeout(self._http.timeout_s, read=BATCH_TIMEOUT_S)
+        return self._send("POST", "/v1/batches", json=body_with(body), headers=headers, timeout=timeout)
 
     def batch(self, batch_id: str) -> JsonObject:
         """One batch and its progress."""
