@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
-from harness_worker.entrypoints.view.columns import GAP, left
+from harness_worker.entrypoints.view.columns import GAP, left, widths
 from harness_worker.entrypoints.view.figures import age, counted
 from harness_worker.entrypoints.view.turn_table import SHORT_ID
 
@@ -30,9 +30,9 @@ def batch_table(batches: Sequence[Mapping[str, Any]], now: datetime) -> Iterator
         now: The time to which ages are counted.
     """
     rows = [_HEAD, *(_cells(batch, now) for batch in batches)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
+    sizes = widths(rows)[:-1]
     for number, (*row, turns) in enumerate(rows):
-        yield Text(GAP.join((*map(left, row, widths), turns)), style="" if number else "bold")
+        yield Text(GAP.join((*map(left, row, sizes), turns)), style="" if number else "bold")
 
 
 def _cells(batch: Mapping[str, Any], now: datetime) -> tuple[str, ...]:

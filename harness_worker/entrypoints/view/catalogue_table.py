@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
-from harness_worker.entrypoints.view.columns import GAP, cut, left
+from harness_worker.entrypoints.view.columns import GAP, cut, left, widths
 
 _HEAD: Final = ("agent", "model")
 _MOST: Final = 32
@@ -24,7 +23,7 @@ def catalogue_table(agents: Sequence[Mapping[str, Any]], width: int) -> Iterator
         width: The width available, in columns.
     """
     rows = [_HEAD, *((one_line(agent["name"]), cut(one_line(agent["model"]), _MOST)) for agent in agents)]
-    sizes = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    sizes = widths(rows)
     room = max(width - sum(sizes) - len(GAP) * len(sizes), _LEAST_TOOLS)
     tools = ["tools", *(", ".join(tool["name"] for tool in agent["tools"]) or "none" for agent in agents)]
     for index, (row, names) in enumerate(zip(rows, tools, strict=True)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -24,6 +25,11 @@ def cut_middle(text: str, room: int) -> str:
         return text
     end = (room - 1) // 2
     return f"{set_cell_size(text, room - 1 - end)}…{set_cell_size(text[::-1], end)[::-1]}"
+
+
+def widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column of a table with these rows."""
+    return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
 
 
 def left(text: str, size: int) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from harness_worker.core.api_keys import ApiKey, KeyState
 from harness_worker.entrypoints.plain import one_line
-from harness_worker.entrypoints.view.columns import GAP, cut, left
+from harness_worker.entrypoints.view.columns import GAP, cut, left, widths
 from harness_worker.wire import rfc3339
 
 STYLES: Final = {KeyState.ACTIVE: "green", KeyState.EXPIRED: "yellow", KeyState.REVOKED: "dim"}
@@ -22,10 +21,10 @@ _DAY: Final = len("2026-01-31")
 def key_table(keys: Sequence[tuple[ApiKey, KeyState]]) -> Iterator[Text]:
     """A line per key: its id, whether it is accepted, the days of its creation and end, its tenant, its name."""
     rows = [_HEAD, *(_cells(key, state) for key, state in keys)]
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    sizes = widths(rows)
     styles = ["bold", *(STYLES[state] for _, state in keys)]
     for row, style in zip(rows, styles, strict=True):
-        yield Text(GAP.join(map(left, row, widths)).rstrip(), style=style)
+        yield Text(GAP.join(map(left, row, sizes)).rstrip(), style=style)
 
 
 def _cells(key: ApiKey, state: KeyState) -> tuple[str, ...]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
-from harness_worker.entrypoints.view.columns import GAP, cut, left, right
+from harness_worker.entrypoints.view.columns import GAP, cut, left, right, widths
 from harness_worker.entrypoints.view.figures import age, tokens_of
 
 SHORT_ID: Final = 12
@@ -41,10 +40,10 @@ def turn_table(turns: Sequence[Mapping[str, Any]], now: datetime, width: int) ->
         width: The width available, in columns.
     """
     rows = [_HEAD, *(_cells(turn, now) for turn in turns)]
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
-    room = max(width - sum(widths) - len(GAP) * len(widths), _LEAST_ASKED)
+    sizes = widths(rows)[:-1]
+    room = max(width - sum(sizes) - len(GAP) * len(sizes), _LEAST_ASKED)
     for number, row in enumerate(rows):
-        cells = [(right if column in _NUMBERS else left)(row[column], size) for column, size in enumerate(widths)]
+        cells = [(right if column in _NUMBERS else left)(row[column], size) for column, size in enumerate(sizes)]
         line = Text(GAP.join((*cells, cut(row[-1], room))), style="" if number else "bold")
         if number:
             start = len(GAP.join((*cells[:_STATUS], "")))

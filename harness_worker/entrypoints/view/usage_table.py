@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
-from harness_worker.entrypoints.view.columns import GAP, cut_middle, left, right
+from harness_worker.entrypoints.view.columns import GAP, cut_middle, left, right, widths
 
 NONE: Final = "(none)"
 """Shown as the key of the group of turns without one."""
@@ -39,9 +38,9 @@ def usage_table(report: Mapping[str, Any], width: int) -> Iterator[Text]:
         *(_cells(NONE if group["key"] is None else one_line(group["key"]), group) for group in report["data"]),
         _cells("total", report["total"]),
     ]
-    numbers = [max(cell_len(row[column]) for row in rows) for column in range(1, len(rows[0]))]
+    longest, *numbers = widths(rows)
     room = max(width - sum(numbers) - len(GAP) * len(numbers), _LEAST_KEY)
-    most = min(room, max(cell_len(row[0]) for row in rows))
+    most = min(room, longest)
     for index, (key, *cells) in enumerate(rows):
         is_group = 0 < index < len(rows) - 1
         line = GAP.join((left(cut_middle(key, most), most), *map(right, cells, numbers)))
