@@ -29,6 +29,14 @@ class Marks:
     denied: str
     running: str
 
+    def of(self, outcome: str | None, *, is_error: bool) -> tuple[str, str]:
+        """The sign for an outcome, named by its class, or for a call that runs; and its style."""
+        if outcome is None:
+            return self.running, "yellow"
+        if outcome == "ToolDenied":
+            return self.denied, "magenta"
+        return (self.bad, "red") if is_error else (self.ok, "green")
+
 
 UNICODE_MARKS: Final = Marks(ok="✓", bad="✗", denied="⊘", running="…")
 ASCII_MARKS: Final = Marks(ok="ok", bad="FAILED", denied="DENIED", running="..")
@@ -67,15 +75,17 @@ def _spoken(line: ModelLine, width: int) -> Text:
 
 
 def _cell(cell: CallCell, marks: Marks) -> Text:
-    if cell.outcome is None:
-        return Text(f"{marks.running} {cell.name}", style="yellow")
-    if cell.outcome == "ToolDenied":
-        return Text(f"{marks.denied} {cell.name} denied", style="magenta")
+    mark, style = marks.of(cell.outcome, is_error=cell.is_error)
     took = duration(cell.elapsed_ms / 1000)
-    if cell.outcome == "ToolTimeout":
-        return Text(f"{marks.bad} {cell.name} timeout after {took}", style="red")
-    mark, style = (marks.bad, "red") if cell.is_error else (marks.ok, "green")
-    return Text.assemble((mark, style), f" {cell.name} ", (took, "dim"))
+    match cell.outcome:
+        case None:
+            return Text(f"{mark} {cell.name}", style=style)
+        case "ToolDenied":
+            return Text(f"{mark} {cell.name} denied", style=style)
+        case "ToolTimeout":
+            return Text(f"{mark} {cell.name} timeout after {took}", style=style)
+        case _:
+            return Text.assemble((mark, style), f" {cell.name} ", (took, "dim"))
 
 
 def _packed(cells: Sequence[Text], width: int) -> Iterator[Text]:

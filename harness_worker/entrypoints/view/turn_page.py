@@ -12,14 +12,13 @@ from rich.text import Text
 from harness_worker.core.registration.content import compact_or_text
 from harness_worker.entrypoints.plain import harmless, one_line
 from harness_worker.entrypoints.view.columns import MAX_WIDTH, cut
-from harness_worker.entrypoints.view.lines import Marks
+from harness_worker.entrypoints.view.lines import DETAIL_LINES, Marks
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
 from harness_worker.entrypoints.view.turn_table import STYLES
 from harness_worker.wire import JsonObject
 
 LABEL: Final = 10
-DETAIL_LINES: Final = 3
 
 
 class TurnPage:
@@ -97,7 +96,7 @@ class TurnPage:
                 yield from self._call(call)
 
     def _call(self, call: JsonObject) -> Iterator[Text]:
-        mark, style = self._mark(call)
+        mark, style = self._marks.of(call["outcome"], is_error=call["is_error"])
         again = f"  attempt {call['attempt']}" if call["attempt"] > 1 else ""
         took = span([call])
         name = f"{call['call_id']:<5}{one_line(call['tool'])}"
@@ -108,13 +107,6 @@ class TurnPage:
             yield from self._wrapped(f"is the turn {child_id}", 11, 1, "dim")
         if call["is_error"]:
             yield from self._wrapped(f"{call['outcome']}: {call['content']}", 11, DETAIL_LINES, "dim")
-
-    def _mark(self, call: JsonObject) -> tuple[str, str]:
-        if call["outcome"] is None:
-            return self._marks.running, "yellow"
-        if call["outcome"] == "ToolDenied":
-            return self._marks.denied, "magenta"
-        return (self._marks.bad, "red") if call["is_error"] else (self._marks.ok, "green")
 
     def _row(self, left: Text, right: str) -> Text:
         gap = max(1, self._width - left.cell_len - len(right))
