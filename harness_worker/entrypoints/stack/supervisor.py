@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from harness_worker.entrypoints.stack.child import Child
@@ -42,9 +41,7 @@ class Supervisor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         drain(self.children, self._stop, self._log, grace_s=self._grace_s)
 
     def start(self, child: Child) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
 from harness_worker.wire import JsonObject
@@ -28,9 +27,7 @@ class EventFeed:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left.set()
 
     def ready(self, timeout_s: float) -> list[JsonObject]:

@@ -8,7 +8,6 @@ import stat
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from pydantic import ValidationError
@@ -52,9 +51,7 @@ class ResultsFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def latest(self, cell: Cell, *, retry_failed: bool) -> Cell:
