@@ -47,9 +47,10 @@ Told: TypeAlias = ModelReply | BaseException | Callable[[], ModelReply]
 
 @dataclass(slots=True)
 class SetClock:
-    """Implements ``ports.Clock``: stands still until it is set, or somebody waits on it."""
+    """Implements ``ports.Clock``: stands still until it is set, or somebody waits on it; remembers each wait."""
 
     now_s: float = NOW
+    waits: list[float] = field(default_factory=list[float])
 
     def monotonic(self) -> float:
         """Now."""
@@ -57,6 +58,7 @@ class SetClock:
 
     def wait(self, seconds: float) -> None:
         """Pass the time at once."""
+        self.waits.append(seconds)
         self.now_s += seconds
 
 
@@ -421,6 +423,11 @@ class Engine:
         yield
         if self.clock.now_s >= until or is_revoked():
             raise DeadlineReached
+
+
+def kinds(engine: Engine) -> list[str]:
+    """The kind of each request to the model."""
+    return [request.kind.value for request in engine.model.requests]
 
 
 def no_keys(_arguments: object) -> list[str]:

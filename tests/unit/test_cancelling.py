@@ -7,7 +7,7 @@ import pytest
 
 from harness_worker.client.client import GatewayClient, StackUnreachable
 from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
-from tests.unit.test_patience import Waits
+from tests.unit.engine_kit import SetClock
 
 DOWN = httpx2.ConnectError("refused")
 
@@ -59,29 +59,29 @@ def seen(cancelled: list[Cancelled]) -> list[str]:
 def test_cancelled_turns_are_waited_for_through_a_restart() -> None:
     """A gateway that is away for a while is no reason to give up: the cancel is kept, and the end comes."""
     gateway = Stopping(a=["running", DOWN, DOWN, "cancelled"], b=[DOWN, "cancelled"])
-    assert seen(cancel_turns(gateway.client(), Waits(), ["a", "b"], 60)) == ["cancelled", "cancelled"]
+    assert seen(cancel_turns(gateway.client(), SetClock(0.0), ["a", "b"], 60)) == ["cancelled", "cancelled"]
 
 
 def test_all_are_cancelled_through_a_restart() -> None:
     """Otherwise some of them would be cancelled and nobody told which."""
     gateway = Stopping(away=2, a=["cancelled"], b=["cancelled"])
-    assert seen(cancel_turns(gateway.client(), Waits(), ["a", "b"], 60)) == ["cancelled", "cancelled"]
+    assert seen(cancel_turns(gateway.client(), SetClock(0.0), ["a", "b"], 60)) == ["cancelled", "cancelled"]
 
 
 def test_gateway_that_is_away_before_anything_is_cancelled_is_told_at_once() -> None:
     """Nothing has happened yet, and the address may be wrong."""
-    clock, client = Waits(), GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(down))
+    clock, client = SetClock(0.0), GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(down))
     with pytest.raises(StackUnreachable):
         cancel_turns(client, clock, ["a"], 60)
-    assert clock.now == 0
+    assert clock.now_s == 0
 
 
 @pytest.mark.parametrize(("wait_s", "polls"), [(0, 2), (5, 30)])
 def test_turns_that_do_not_end_are_polled_seldom_and_not_for_longer_than_asked(wait_s: float, polls: int) -> None:
     """All of them together have that time."""
-    gateway, clock = Stopping(a=["running"], b=["running"]), Waits()
+    gateway, clock = Stopping(a=["running"], b=["running"]), SetClock(0.0)
     assert seen(cancel_turns(gateway.client(), clock, ["a", "b"], wait_s)) == ["running", "running"]
-    assert clock.now < wait_s + 1
+    assert clock.now_s < wait_s + 1
     assert gateway.asked - 4 <= polls
 
 
@@ -107,6 +107,6 @@ def test_all_open_turns_with_metadata_are_cancelled() -> None:
         return httpx2.Response(200, json={"data": [{"id": turn_id} for turn_id in ids], "next": after})
 
     client = GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(answer))
-    ended = cancel_open_turns(client, Waits(), {"sweep": "s"}, 60)
+    ended = cancel_open_turns(client, SetClock(0.0), {"sweep": "s"}, 60)
     assert cancelled == ["q1", "q2", "q3", "r1", "a1", "was-approved"]
     assert [each.was_over for each in ended] == [False] * 6

@@ -26,7 +26,19 @@ from harness_worker.core.tracing.trace import call_span_id, trace_id_of
 from harness_worker.ports import ignore
 from harness_worker.turn.sending import Sending
 from harness_worker.wire import QUEUE_LOOK_S, StopReason, TurnStatus, child_turn_id
-from tests.unit.builders import DEADLINE, NOW, TIMING, a_call, a_held_turn, a_turn, a_visit, a_write, running, said
+from tests.unit.builders import (
+    DEADLINE,
+    NOW,
+    TIMING,
+    a_call,
+    a_held_turn,
+    a_turn,
+    a_visit,
+    a_write,
+    event_types,
+    running,
+    said,
+)
 from tests.unit.engine_kit import Engine
 
 HELPER = Delegation(agent="helper", budget=BudgetLimits(timeout_s=600.0, max_tokens=None, max_dollars=9.0))
@@ -68,11 +80,6 @@ def collected(*calls: Call, children: tuple[Turn, ...], **turn: Any) -> Decision
     return collect(family(held, *calls, children=children), visit=a_visit(held, *calls), reports={})
 
 
-def types(decision: Decision[Any]) -> list[str]:
-    """The types of the commit's events."""
-    return [event.type for event in decision.events]
-
-
 # --- birth
 
 
@@ -90,7 +97,7 @@ def test_calls_of_agents_are_sent_with_the_turns_that_they_are() -> None:
     assert (first.parent_id, first.parent_call_id, first.agent, first.input) == ("turn", "0.0", "helper", "question 0")
     assert (first.tenant, first.priority, first.metadata) == (turn.tenant, turn.priority, turn.metadata)
     assert (first.session_id, first.wake_at, first.status) == (first.id, NOW, TurnStatus.QUEUED)
-    assert types(decision)[-3:] == ["wave.started", "subagent.started", "subagent.started"]
+    assert event_types(decision)[-3:] == ["wave.started", "subagent.started", "subagent.started"]
     assert decision.events[-1].data == {"call_id": "0.1", "turn_id": second.id, "agent": "helper"}
 
 
@@ -151,7 +158,7 @@ def test_turn_waits_for_children_that_go_on() -> None:
     assert turn is not None
     assert (turn.owner, turn.wake_at, turn.parked_at) == (None, NOW + TIMING.look_s * 2, None)
     assert [(call.call_id, call.status) for call in decision.calls] == [("0.0", CallStatus.ENDED)]
-    assert types(decision) == ["subagent.finished", "tool.completed"]
+    assert event_types(decision) == ["subagent.finished", "tool.completed"]
 
 
 def test_answer_of_a_child_is_the_calls_result() -> None:
@@ -262,7 +269,7 @@ def test_turn_that_ends_before_its_children_does_not_know_what_they_did(cause: s
     assert contents[3].startswith("denied: not_run")
     assert decision.turn is not None
     assert decision.turn.delegated == Usage(output_tokens=7)
-    assert types(decision).count("subagent.finished") == 1
+    assert event_types(decision).count("subagent.finished") == 1
 
 
 def test_children_of_a_turn_that_ends_are_looked_at() -> None:
@@ -339,7 +346,7 @@ def test_wait_of_a_child_is_told_once() -> None:
     assert known == (Park(turn_id=child_turn_id("turn", "0.0"), fence=3),)
     again = collected(asked(0), asked(1), children=(waiting(0), a_child(1)), parked_below=known)
     anew = collected(asked(0), asked(1), children=(waiting(0, fence=4), a_child(1)), parked_below=known)
-    assert (types(again), types(anew)) == ([], ["subagent.requires_action"])
+    assert (event_types(again), event_types(anew)) == ([], ["subagent.requires_action"])
 
 
 def test_wait_is_forgotten_once_it_is_answered() -> None:
@@ -347,10 +354,10 @@ def test_wait_is_forgotten_once_it_is_answered() -> None:
     known = (Park(turn_id=child_turn_id("turn", "0.0"), fence=3),)
     answered = collected(asked(0), children=(a_child(0, fence=3, parked_at=NOW),), parked_below=known)
     assert answered.turn is not None
-    assert (answered.turn.parked_below, types(answered)) == ((), [])
+    assert (answered.turn.parked_below, event_types(answered)) == ((), [])
     ended = collected(asked(0), asked(1), children=(over(0), a_child(1)), parked_below=known)
     assert ended.turn is not None
-    assert (ended.turn.parked_below, types(ended)) == ((), ["subagent.finished", "tool.completed"])
+    assert (ended.turn.parked_below, event_types(ended)) == ((), ["subagent.finished", "tool.completed"])
 
 
 def test_waits_rise_from_turn_to_turn() -> None:
@@ -379,4 +386,4 @@ def test_turn_that_ends_waits_for_nobody() -> None:
     held = a_held_turn(parked_below=known)
     stopped = abandon(family(held, asked(0), children=(waiting(0, fence=4),)))
     assert stopped.turn is not None
-    assert (stopped.turn.parked_below, "subagent.requires_action" in types(stopped)) == ((), False)
+    assert (stopped.turn.parked_below, "subagent.requires_action" in event_types(stopped)) == ((), False)

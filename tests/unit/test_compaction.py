@@ -25,7 +25,7 @@ from harness_worker.ports import HeldTurn, ModelReply, ModelRequest
 from harness_worker.turn.model_retries import MODEL_TRIES
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, TIMING, a_turn
-from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, Told, answers, asks
+from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, Told, answers, asks, kinds
 from tests.unit.simulation.prompts import ids_in
 
 SUMMARY = {"type": "text", "text": "<summary>\nwhat was\n</summary>"}
@@ -79,11 +79,6 @@ def next_turn(engine: Engine, *replies: Told, asides: tuple[Told, ...] = (), wor
 def told(engine: Engine, kind: str = "compaction.completed") -> list[dict[str, Any]]:
     """The data of the events of a kind."""
     return [dict(event.data) for event in engine.store.events if event.type == kind]
-
-
-def kinds(engine: Engine) -> list[str]:
-    """The kind of each request to the model."""
-    return [request.kind.value for request in engine.model.requests]
 
 
 def roles(request: ModelRequest) -> list[str]:

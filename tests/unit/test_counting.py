@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from harness_worker.entrypoints.view.counting import CountingProgress
-from tests.unit.test_following import StoppedClock
+from tests.unit.engine_kit import SetClock
 
 
 def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
@@ -15,7 +15,7 @@ def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
 
     The name is harmless too.
     """
-    out, clock = io.StringIO(), StoppedClock()
+    out, clock = io.StringIO(), SetClock(0.0)
     with CountingProgress(Console(file=out, width=100), clock, "sh\x1bop\n", 4, "cell") as progress:
         progress.count("a", None)
         progress.tick()

@@ -19,7 +19,7 @@ from harness_worker.entrypoints.cli.turns.decisions import arguments_from, decid
 from harness_worker.entrypoints.cli.turns.prompting import prompting
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.errors import ConfigError, HarnessError
-from tests.unit.test_following import StoppedClock
+from tests.unit.engine_kit import SetClock
 
 ASKED: list[dict[str, Any]] = [
     {"call_id": "0.0", "tool": "refund", "arguments": {"order": "ö1"}, "expires_at": "…"},
@@ -134,7 +134,7 @@ def test_questions_are_a_line_a_call() -> None:
 def test_pipe_is_told_how_to_answer(ask: bool) -> None:
     """Nobody is asked where nobody sits; whoever reads the log can answer from elsewhere."""
     out, gateway = io.StringIO(), Gateway(ASKED)
-    prompting(Console(file=out, width=200), StoppedClock(), ask=ask, options=" --home h")(gateway.client, gateway.turn)
+    prompting(Console(file=out, width=200), SetClock(0.0), ask=ask, options=" --home h")(gateway.client, gateway.turn)
     assert 'waiting for approval: 0.0 refund {"order": "ö1"}' in out.getvalue()
     assert "harness turns approve t --home h, or deny" in out.getvalue()
     assert gateway.sent == []
@@ -143,7 +143,7 @@ def test_pipe_is_told_how_to_answer(ask: bool) -> None:
 def test_pipe_is_told_of_each_question_once() -> None:
     """Turns below wait one after the other, and each event shows all that wait."""
     out, gateway = io.StringIO(), Gateway([], subagent_actions=BELOW)
-    tell = prompting(Console(file=out, width=200), StoppedClock(), ask=False, options="")
+    tell = prompting(Console(file=out, width=200), SetClock(0.0), ask=False, options="")
     for actions in (BELOW[:1], BELOW, BELOW[1:]):
         tell(gateway.client, {**gateway.turn, "subagent_actions": actions})
     assert out.getvalue().splitlines() == [
@@ -168,7 +168,7 @@ def terminal_on_which(typed: bytes, monkeypatch: pytest.MonkeyPatch) -> Generato
         os.close(terminal)
 
 
-def ask_at_terminal(gateway: Gateway, out: io.StringIO, clock: StoppedClock) -> None:
+def ask_at_terminal(gateway: Gateway, out: io.StringIO, clock: SetClock) -> None:
     """What ``harness run`` does there when the gateway's turn waits."""
     prompting(Console(file=out, width=200, force_terminal=True), clock, ask=True, options="")(
         gateway.client, gateway.turn
@@ -179,7 +179,7 @@ def test_terminal_is_asked_for_those_below(monkeypatch: pytest.MonkeyPatch) -> N
     """As for the turn's own calls; the answer goes to the turn that waits."""
     gateway = Gateway([], subagent_actions=BELOW)
     with terminal_on_which(b"y\nn\n", monkeypatch):
-        ask_at_terminal(gateway, io.StringIO(), StoppedClock())
+        ask_at_terminal(gateway, io.StringIO(), SetClock(0.0))
     assert gateway.answered == ["b", "c"]
     assert [said["decision"] for said in gateway.sent] == ["approve", "deny"]
 
@@ -188,19 +188,19 @@ def test_question_that_is_broken_off_stops_the_turn(monkeypatch: pytest.MonkeyPa
     """A Ctrl-C there is one of the whole command, which then cancels the turn; nothing is answered."""
     gateway = Gateway(ASKED)
     with terminal_on_which(b"\x04", monkeypatch), pytest.raises(KeyboardInterrupt):  # an end of input is told as one
-        ask_at_terminal(gateway, io.StringIO(), StoppedClock())
+        ask_at_terminal(gateway, io.StringIO(), SetClock(0.0))
     assert gateway.sent == []
 
 
 def test_answer_is_given_again_while_the_gateway_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has answered is not asked again, so the answer must arrive."""
-    gateway, clock, out = Gateway(ASKED[:1]), StoppedClock(), io.StringIO()
+    gateway, clock, out = Gateway(ASKED[:1]), SetClock(0.0), io.StringIO()
     gateway.refusals = [refusal(503, "not_ready"), httpx2.ConnectError("restarting")]
     with terminal_on_which(b"y\n", monkeypatch):
         ask_at_terminal(gateway, out, clock)
     assert [said["decision"] for said in gateway.sent] == ["approve"]
     assert "not_ready" not in out.getvalue()
-    assert clock.now > 0
+    assert clock.now_s > 0
 
 
 @pytest.mark.parametrize("code", ["stale_input", "turn_finished"])
@@ -209,7 +209,7 @@ def test_answer_that_comes_too_late_is_told(code: str, monkeypatch: pytest.Monke
     gateway, out = Gateway(ASKED), io.StringIO()
     gateway.refusals = [refusal(409, code, detail="too late")]
     with terminal_on_which(b"y\nn\n", monkeypatch):
-        ask_at_terminal(gateway, out, StoppedClock())
+        ask_at_terminal(gateway, out, SetClock(0.0))
     assert "too late" in out.getvalue()
     assert [said["decision"] for said in gateway.sent] == ["deny"]
 
@@ -219,5 +219,5 @@ def test_answer_that_is_refused_for_good_ends_the_command(monkeypatch: pytest.Mo
     gateway = Gateway(ASKED)
     gateway.refusals = [refusal(401, "unauthorized")]
     with terminal_on_which(b"y\ny\n", monkeypatch), pytest.raises(RequestRefused, match="401 unauthorized"):
-        ask_at_terminal(gateway, io.StringIO(), StoppedClock())
+        ask_at_terminal(gateway, io.StringIO(), SetClock(0.0))
     assert gateway.sent == []

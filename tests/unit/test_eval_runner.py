@@ -184,13 +184,16 @@ def test_run_cells_asks_each_once() -> None:
     assert len(gateway.turns) == 8
 
 
+class Stopper(Notes):
+    """Presses Ctrl-C."""
+
+    def tick(self) -> None:
+        """Press it."""
+        raise KeyboardInterrupt
+
+
 def test_ctrl_c_asks_nothing_more_and_waits_for_nothing() -> None:
     """Turns that run for ever keep nobody; cells that were not begun are not."""
-
-    class Stopper(Notes):
-        def tick(self) -> None:
-            raise KeyboardInterrupt
-
     gateway = Gateway(hi={"status": "running", "stop_reason": None})
     runner = gateway.runner(timeout_s=20.0)
     with pytest.raises(KeyboardInterrupt):
@@ -203,11 +206,6 @@ def test_ctrl_c_asks_nothing_more_and_waits_for_nothing() -> None:
 
 def test_ctrl_c_waits_for_no_gateway_that_hangs() -> None:
     """What a request in flight comes to is nobody's business any more."""
-
-    class Stopper(Notes):
-        def tick(self) -> None:
-            raise KeyboardInterrupt
-
     gateway = Gateway()
     gateway.hangs = threading.Event()
     with pytest.raises(KeyboardInterrupt):

@@ -20,23 +20,9 @@ from harness_worker.entrypoints.cli.whole_ids import whole_id
 from harness_worker.entrypoints.view.event_feed import EventFeed
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback
+from tests.unit.engine_kit import SetClock
 
 STREAM = {"content-type": "text/event-stream"}
-
-
-class StoppedClock:
-    """Time that passes only by waiting."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        """The time."""
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        """Let it pass."""
-        self.now += seconds
 
 
 class Cut(httpx2.SyncByteStream):
@@ -86,7 +72,7 @@ def test_events_go_on_where_the_stream_was_cut() -> None:
         httpx2.ConnectError("down"),
         httpx2.Response(200, headers=STREAM, text=frame(event(3, "turn.completed"))),
     )
-    assert [each["seq"] for each in client.with_patience(clock=StoppedClock()).events("t") if not is_hint(each)] == [
+    assert [each["seq"] for each in client.with_patience(clock=SetClock(0.0)).events("t") if not is_hint(each)] == [
         1,
         2,
         3,
@@ -99,7 +85,7 @@ def test_event_within_which_a_proxy_ends_the_stream_is_asked_for_again() -> None
     whole = frame(event(2))
     texts = (frame(event(1)) + whole[:-9], whole[:-1], whole + frame(event(3, "turn.completed")))
     client, asked = gateway(*(httpx2.Response(200, headers=STREAM, text=text) for text in texts))
-    assert [each["seq"] for each in client.with_patience(clock=StoppedClock()).events("t")] == [1, 2, 3]
+    assert [each["seq"] for each in client.with_patience(clock=SetClock(0.0)).events("t")] == [1, 2, 3]
     assert asked == ["0", "1", "1"]
 
 
@@ -110,7 +96,7 @@ def test_events_include_hints() -> None:
         httpx2.Response(200, headers=STREAM, stream=Cut(frame(event(1)), frame(hint))),
         httpx2.Response(200, headers=STREAM, text=frame(hint) + frame(event(2, "turn.completed"))),
     )
-    told = list(client.with_patience(clock=StoppedClock()).events("t"))
+    told = list(client.with_patience(clock=SetClock(0.0)).events("t"))
     assert told == [event(1), hint, hint, event(2, "turn.completed")]
     assert asked == ["0", "1"]
 
@@ -122,7 +108,7 @@ def test_events_of_a_gateway_that_does_not_stream_are_polled() -> None:
         httpx2.Response(200, json={"data": [], "next": None}),
         httpx2.Response(200, json={"data": [event(2, "turn.failed")], "next": None}),
     )
-    assert [each["seq"] for each in client.with_patience(clock=StoppedClock()).events("t")] == [1, 2]
+    assert [each["seq"] for each in client.with_patience(clock=SetClock(0.0)).events("t")] == [1, 2]
     assert asked == ["0", "1", "1"]
 
 
@@ -132,13 +118,13 @@ def test_events_are_asked_for_less_often_while_nothing_comes() -> None:
     news = httpx2.Response(200, json={"data": [event(1)], "next": None})
     last = httpx2.Response(200, json={"data": [event(2, "turn.failed")], "next": None})
     client, asked = gateway(*nothing, news, last)
-    clock = StoppedClock()
+    clock = SetClock(0.0)
     found = client.with_patience(clock=clock).events("t")
     assert next(found) == event(1)
-    assert 10 < clock.now < 20
-    began = clock.now
+    assert 10 < clock.now_s < 20
+    began = clock.now_s
     assert list(found) == [event(2, "turn.failed")]
-    assert clock.now - began <= 0.1 + 1e-9
+    assert clock.now_s - began <= 0.1 + 1e-9
     assert len(asked) == 22
 
 
@@ -146,16 +132,16 @@ def test_events_go_on_when_the_database_is_back() -> None:
     """A gateway that says when to ask again is asked then."""
     away = httpx2.Response(503, json={"code": "not_ready", "title": "Not ready"}, headers={"Retry-After": "7"})
     client, asked = gateway(away, httpx2.Response(200, headers=STREAM, text=frame(event(1, "turn.completed"))))
-    clock = StoppedClock()
+    clock = SetClock(0.0)
     assert list(client.with_patience(clock=clock).events("t")) == [event(1, "turn.completed")]
     assert asked == ["0", "0"]
-    assert 7 <= clock.now < 8
+    assert 7 <= clock.now_s < 8
 
 
 def test_events_after_the_last_one_end() -> None:
     """A turn that is over, and nothing new: nothing to wait for."""
     client, _ = gateway(httpx2.Response(204), status="completed")
-    assert list(client.with_patience(clock=StoppedClock()).events("t", after=9)) == []
+    assert list(client.with_patience(clock=SetClock(0.0)).events("t", after=9)) == []
 
 
 def test_events_give_up_on_a_gateway_that_stays_away() -> None:
@@ -164,11 +150,11 @@ def test_events_give_up_on_a_gateway_that_stays_away() -> None:
     def down(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("down")
 
-    clock = StoppedClock()
+    clock = SetClock(0.0)
     client = GatewayClient("http://gateway", transport=httpx2.MockTransport(down))
     with pytest.raises(StackUnreachable):
         list(client.with_patience(clock=clock).events("t"))
-    assert AWAY_S <= clock.now < AWAY_S + 1
+    assert AWAY_S <= clock.now_s < AWAY_S + 1
 
 
 @pytest.mark.parametrize("retry_after", ["0", "3600"])
@@ -177,19 +163,19 @@ def test_events_that_are_refused_for_too_long_are_given_up(retry_after: str) -> 
     headers = {"Retry-After": retry_after}
     busy = [httpx2.Response(503, json={"code": "not_ready", "title": "Not ready"}, headers=headers)] * 200
     client, _ = gateway(*busy)
-    clock = StoppedClock()
+    clock = SetClock(0.0)
     with pytest.raises(RequestRefused, match="not_ready"):
         list(client.with_patience(clock=clock).events("t"))
-    assert clock.now == pytest.approx(AWAY_S)
+    assert clock.now_s == pytest.approx(AWAY_S)
 
 
 def test_events_bear_any_number_of_cuts_between_which_something_comes() -> None:
     """A proxy may end every stream after a while; that is no outage."""
     cuts = [httpx2.Response(200, headers=STREAM, stream=Cut(frame(event(seq)))) for seq in range(1, 200)]
     client, _ = gateway(*cuts, httpx2.Response(200, headers=STREAM, text=frame(event(200, "turn.completed"))))
-    clock = StoppedClock()
+    clock = SetClock(0.0)
     assert [each["seq"] for each in client.with_patience(clock=clock).events("t")] == list(range(1, 201))
-    assert clock.now > AWAY_S
+    assert clock.now_s > AWAY_S
 
 
 @pytest.mark.parametrize("sign", [": heartbeat\n\n", frame({"type": "model.delta", "data": {}})])
@@ -240,7 +226,7 @@ def test_results_go_on_after_the_last_whole_line() -> None:
         return found
 
     client = GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
-    found = client.with_patience(clock=StoppedClock()).batch_results("batch")
+    found = client.with_patience(clock=SetClock(0.0)).batch_results("batch")
     assert [each["custom_id"] for each in found] == list("abcd")
     assert asked == ["", "a", "a", "b"]
 

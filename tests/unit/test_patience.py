@@ -12,20 +12,7 @@ from harness_worker.client.client import GatewayClient, RequestRefused, StackUnr
 from harness_worker.client.patience import AWAY_S
 from harness_worker.client.polling import SELDOM_S, poll
 from harness_worker.wire import has_ended
-from tests.unit.test_following import StoppedClock
-
-
-class Waits(StoppedClock):
-    """Time that passes only by waiting; remembers each wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits: list[float] = []
-
-    def wait(self, seconds: float) -> None:
-        """Let it pass."""
-        self.waits.append(seconds)
-        super().wait(seconds)
+from tests.unit.engine_kit import SetClock
 
 
 def refusal(status: int, code: str, retry_after: str | None = None) -> httpx2.Response:
@@ -65,7 +52,7 @@ DOWN = httpx2.ConnectError("refused")
 )
 def test_what_may_pass_is_asked_again(passing: httpx2.Response | Exception) -> None:
     """A gateway that restarts, waits for its database or is busy answers in the end."""
-    clock = Waits()
+    clock = SetClock(0.0)
     client = gateway(passing, passing, TURN)
     assert client.with_patience(clock=clock).turn("t1")["id"] == "t1"
     assert clock.waits == [0.25, 0.5]
@@ -74,7 +61,7 @@ def test_what_may_pass_is_asked_again(passing: httpx2.Response | Exception) -> N
 @pytest.mark.parametrize(("asked", "waited"), [("7", 7.0), ("0", 0.25), ("soon", 0.25), ("٣", 0.25)])
 def test_retry_after_is_kept(asked: str, waited: float) -> None:
     """Whole seconds as the gateway names them, but never a hot loop; what is no number says nothing."""
-    clock = Waits()
+    clock = SetClock(0.0)
     headers = [(b"Retry-After", asked.encode())]
     client = gateway(httpx2.Response(503, json={"code": "not_ready", "title": "no"}, headers=headers), TURN)
     client.with_patience(clock=clock).turn("t1")
@@ -87,16 +74,16 @@ def test_retry_after_is_kept(asked: str, waited: float) -> None:
 )
 def test_patience_ends(answer: httpx2.Response | Exception, bound_s: float, error: type[Exception]) -> None:
     """Each kind has its bound, whatever a Retry-After asks for; then it is what was refused last."""
-    clock, client = Waits(), gateway(answer)
+    clock, client = SetClock(0.0), gateway(answer)
     with pytest.raises(error):
         client.with_patience(busy_s=600.0, clock=clock).turn("t1")
-    assert clock.now == pytest.approx(bound_s)
+    assert clock.now_s == pytest.approx(bound_s)
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, "unknown_agent"), (429, "queue_full"), (429, "rate_limited")])
 def test_a_refusal_for_good_is_told_at_once(status: int, code: str) -> None:
     """Nothing is gained by asking again; a limit that names no time is one into which the request never fits."""
-    clock, client = Waits(), gateway(refusal(status, code))
+    clock, client = SetClock(0.0), gateway(refusal(status, code))
     with pytest.raises(RequestRefused, match=code):
         client.with_patience(clock=clock).turn("t1")
     assert clock.waits == []
@@ -106,7 +93,7 @@ def test_turns_are_all_that_there_are() -> None:
     """A page may be short, for it is bounded in bytes too: only ``next`` says whether it is the last."""
     pages = [{"data": [{"id": "t2"}], "next": "n"}, {"data": [{"id": "t1"}], "next": None}]
     answers = [httpx2.Response(200, json=page) for page in pages]
-    asking = gateway(answers[0], DOWN, answers[1], DOWN).with_patience(clock=Waits())
+    asking = gateway(answers[0], DOWN, answers[1], DOWN).with_patience(clock=SetClock(0.0))
     assert [turn["id"] for turn in asking.turns(session_id="s")] == ["t2", "t1"]
 
 
@@ -119,7 +106,7 @@ def looks(*statuses: str) -> Iterator[dict[str, Any]]:
 
 def test_poll_looks_ever_more_rarely() -> None:
     """A short turn is seen to end at once, a long one costs few requests; then its time is over."""
-    clock = Waits()
+    clock = SetClock(0.0)
     turn = looks("queued", "running", "completed")
     assert has_ended(poll(lambda: next(turn), has_ended, 60, clock))
     assert clock.waits == [0.25, 0.25]
@@ -138,12 +125,12 @@ def test_poll_looks_for_the_last_time_when_its_time_is_over(most_s: float) -> No
 
 def test_patience_begins_with_the_first_failure() -> None:
     """A post that waits for its turn may be cut off late; it is no less sent again, with the key that it had."""
-    clock, keys = Waits(), list[str]()
+    clock, keys = SetClock(0.0), list[str]()
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         keys.append(request.headers["Idempotency-Key"])
         if len(keys) == 1:
-            clock.now += 55.0
+            clock.now_s += 55.0
             raise httpx2.ReadError("cut")
         return TURN
 
@@ -158,7 +145,7 @@ def test_patience_begins_with_the_first_failure() -> None:
 @pytest.mark.parametrize("answer", [DOWN, refusal(503, "not_ready", "1"), refusal(429, "rate_limited", "1")])
 def test_client_without_patience_asks_once(answer: httpx2.Response | Exception) -> None:
     """Whoever must answer soon is told at once, also about events and results."""
-    clock = Waits()
+    clock = SetClock(0.0)
     client = gateway(answer).with_patience(0, clock=clock)
     for ask in (client.turn, client.events, client.batch_results):
         with pytest.raises((StackUnreachable, RequestRefused)):
@@ -171,9 +158,9 @@ def test_wait_ends_when_the_turn_rests() -> None:
     statuses = ("running", "requires_action", "requires_action", "completed")
     below = {"id": "t1", "status": "running", "subagent_actions": [{"call_id": "0.0"}]}
     answers = [httpx2.Response(200, json={"id": "t1", "status": status}) for status in statuses]
-    client = gateway(*answers).with_patience(clock=Waits())
+    client = gateway(*answers).with_patience(clock=SetClock(0.0))
     assert client.wait("t1", 60)["status"] == "requires_action"
     assert client.wait("t1", 60, past_approvals=True)["status"] == "completed"
-    asking = gateway(httpx2.Response(200, json=below)).with_patience(clock=Waits())
+    asking = gateway(httpx2.Response(200, json=below)).with_patience(clock=SetClock(0.0))
     assert asking.wait("t1", 60) == below
-    assert gateway(answers[0]).with_patience(clock=Waits()).wait("t1", 60)["status"] == "running"
+    assert gateway(answers[0]).with_patience(clock=SetClock(0.0)).wait("t1", 60)["status"] == "running"

@@ -14,7 +14,7 @@ from harness_worker.errors import ModelError, ScriptExhausted, Stopped, ToolErro
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import TIMING
-from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, Told, answers, asks, raising
+from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, Told, answers, asks, kinds, raising
 
 NOTE = "<reflection>\ntry the other\n</reflection>"
 WELL = answers("try the other")
@@ -50,11 +50,6 @@ def budgeted(engine: Engine, **limits: Any) -> None:  # noqa: ANN401 - any limit
 def told(engine: Engine) -> list[dict[str, Any]]:
     """The data of the events that report reflections."""
     return [dict(event.data) for event in engine.store.events if event.type == "reflection.completed"]
-
-
-def kinds(engine: Engine) -> list[str]:
-    """The kind of each request to the model."""
-    return [request.kind.value for request in engine.model.requests]
 
 
 def last_blocks(request: ModelRequest) -> list[dict[str, Any]]:
