@@ -81,9 +81,9 @@ class Collector:
         """Every span that came."""
         return [span for body in tuple(self.bodies) for span in _spans(body)]
 
-    def trace(self, turn_id: str, timeout_s: float = 20.0) -> list[Taken]:
+    def trace(self, turn_id: str) -> list[Taken]:
         """The turn's trace, as soon as it comes."""
-        return wait_until(lambda: self.spans(turn_id), f"the trace of turn {turn_id}", timeout_s)
+        return wait_until(lambda: self.spans(turn_id), f"the trace of turn {turn_id}")
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def odd(kind: str) -> list[str]:
     return [sys.executable, "-I", "-S", str(ROOT / "tests" / "apps" / "mcp" / "odd.py"), kind]
 
 
-def context(*, seconds: float = 30.0, attempt: int = 1) -> RunContext:
+def context(*, seconds: float = 30.0) -> RunContext:
     """A call's context, with so much time."""
     deadline = DeadlineToken(at_s=time.monotonic() + seconds, clock=time.monotonic)
     return RunContext(
@@ -44,7 +44,7 @@ def context(*, seconds: float = 30.0, attempt: int = 1) -> RunContext:
         call_id="0.0",
         session_id="s",
         tenant="t",
-        attempt=attempt,
+        attempt=1,
         idempotency_key="t:0.0",
         deadline=deadline,
     )

@@ -8,7 +8,7 @@ FOREVER = -1
 SCAN_COUNT = 1_000
 
 
-def keys_without_ttl(client: RedisClient, *, pattern: str = "*") -> list[str]:
+def keys_without_ttl(client: RedisClient, *, pattern: str) -> list[str]:
     """Return the keys that match ``pattern`` and never expire, sorted.
 
     Args:

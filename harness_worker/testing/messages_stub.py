@@ -51,7 +51,7 @@ class MessagesStub:
         asked: All requests so far, oldest first.
     """
 
-    def __init__(self, answers: Iterable[Answer] = ()) -> None:
+    def __init__(self, answers: Iterable[Answer]) -> None:
         self.asked: list[Asked] = []
         self.stopping = threading.Event()
         self._answers = list(answers)

@@ -26,9 +26,9 @@ BOUND_S = 6.0
 """What is asserted: the machine that runs the tests may do other things at the same time."""
 
 
-def thinks(latency_s: float = LONG_S) -> Json:
+def thinks() -> Json:
     """A script line of a model that answers slowly."""
-    return {"content": [{"type": "text", "text": "never said"}], "latency_s": latency_s}
+    return {"content": [{"type": "text", "text": "never said"}], "latency_s": LONG_S}
 
 
 class Canceller:

@@ -83,9 +83,9 @@ def only(turn: Json, call_id: str) -> Json:
     return found
 
 
-def outcomes(turn: Json, step: int = 0) -> list[str]:
-    """The outcome of each call of a step, without the prefix ``Tool``."""
-    return [each["outcome"].removeprefix("Tool") for each in turn["calls"] if each["step"] == step]
+def outcomes(turn: Json) -> list[str]:
+    """The outcome of each call of the first step, without the prefix ``Tool``."""
+    return [each["outcome"].removeprefix("Tool") for each in turn["calls"] if each["step"] == 0]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -22,9 +22,9 @@ def one_by_one(calls: list[dict[str, Any]]) -> bool:
     return all(finished(before) <= started(after) for before, after in pairwise(calls))
 
 
-def waves(turn: dict[str, Any], step: int = 0) -> list[int]:
-    """The wave of each call of a step."""
-    return [call["wave"] for call in turn["calls"] if call["step"] == step]
+def waves(turn: dict[str, Any]) -> list[int]:
+    """The wave of each call of the first step."""
+    return [call["wave"] for call in turn["calls"] if call["step"] == 0]
 
 
 def contents(turn: dict[str, Any], step: int = 0) -> list[str]:

@@ -82,9 +82,9 @@ def many(world: World, session: str, count: int) -> None:
         connection.execute(update(sessions).where(sessions.c.id == session).values(turns=count))
 
 
-def pruned(world: World, days: float = 30, tenant: str | None = None) -> Removed:
-    """Prune what ended so long ago."""
-    return prune(SqlPruning(world.engine, tenant), SystemClock(), world.now() - days * DAY_S, lambda _: None)
+def pruned(world: World, tenant: str | None = None) -> Removed:
+    """Prune what ended more than 30 days ago."""
+    return prune(SqlPruning(world.engine, tenant), SystemClock(), world.now() - 30 * DAY_S, lambda _: None)
 
 
 def counts(world: World) -> dict[str, int]:

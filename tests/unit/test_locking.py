@@ -248,10 +248,10 @@ def test_lock_lost_while_the_body_ran_is_logged(engine: Engine, caplog: pytest.L
 # --- rules over snapshots ---------------------------------------------------------------------------------------------
 
 
-def _started(call: Call, *, waits: bool = True) -> Call:
+def _started(call: Call) -> Call:
     turn = a_turn(status=TurnStatus.RUNNING)
     asked = snapshot(turn, call)
-    rule = start_write(asked, call_id="0.0", tool=call.tool, attempt=1, runner=RUNNER, timing=TIMING, waits=waits)
+    rule = start_write(asked, call_id="0.0", tool=call.tool, attempt=1, runner=RUNNER, timing=TIMING, waits=True)
     return rule.calls[0]
 
 

@@ -156,10 +156,10 @@ def test_calls_count_when_they_are_sent() -> None:
     assert the_turn(decision).used.tool_calls == 2
 
 
-def answered(*calls: Call, turn: Turn = TURN, now: float = NOW) -> Decision[Next]:
+def answered(*calls: Call, turn: Turn = TURN) -> Decision[Next]:
     """The commit after the hooks had their word."""
     before = [replace(call, hooked=True, outcome=None) for call in calls]
-    return go_on_asked(snapshot(turn, *before, now=now), visit=a_visit(TURN), answered=calls)
+    return go_on_asked(snapshot(turn, *before), visit=a_visit(TURN), answered=calls)
 
 
 def test_plan_waits_for_the_hooks_word() -> None:

@@ -134,8 +134,8 @@ def test_screen_on_a_terminal_moves_and_leaves_the_closed_lines() -> None:
     assert "model   answers" in out.getvalue()
 
 
-def _delta(text: str, attempt: int = 1, step: int = 0) -> dict[str, Any]:
-    return _event("model.delta", 0.5, step=step, attempt=attempt, text=text)
+def _delta(text: str, attempt: int = 1) -> dict[str, Any]:
+    return _event("model.delta", 0.5, step=0, attempt=attempt, text=text)
 
 
 def test_progress_gathers_what_the_model_says() -> None:

@@ -229,11 +229,11 @@ def _under_way(busy: Counter[Lane], *, host: str | None = None, tenant: str | No
     return sum(number for lane, number in busy.items() if host in {None, lane.host} and tenant in {None, lane.tenant})
 
 
-def backlog_of(tenants: int, hosts: int = 20) -> Backlog:
+def backlog_of(tenants: int) -> Backlog:
     """The deliveries of tenants whose every host hangs: more than they will ever be given room for."""
-    backlog = Backlog()
-    for number in range(tenants * hosts * IN_FLIGHT_A_HOST):
-        lane = Lane(tenant=f"loud {number % tenants}", host=f"host {number % (tenants * hosts)}")
+    backlog, hosts = Backlog(), 20 * tenants
+    for number in range(hosts * IN_FLIGHT_A_HOST):
+        lane = Lane(tenant=f"loud {number % tenants}", host=f"host {number % hosts}")
         backlog.add([DueDelivery(turn_id=f"{lane.tenant}/{lane.host}/{number}", lane=lane)])
     return backlog
 

@@ -53,9 +53,9 @@ def run_worker(
     registry: Registry,
     settings: Settings,
     *,
-    queues: Sequence[str] = (),
+    queues: Sequence[str],
     concurrency: int,
-    ready_file: Path | None = None,
+    ready_file: Path | None,
 ) -> NoReturn:
     """Serve until a signal asks to stop, then drain and exit.
 

@@ -162,7 +162,6 @@ class World:
         locks: How likely it is that a call takes the one lock there is.
         thinks: Whether the agent reflects, and sums up what grows too long.
         delegates: Whether the agent may ask another, who may ask a third.
-        make_gate: Makes a gate, at the start and after each flush.
     """
 
     def __init__(  # noqa: PLR0913 - what a run may vary
@@ -176,15 +175,12 @@ class World:
         locks: float = 0.0,
         thinks: bool = False,
         delegates: bool = False,
-        make_gate: Callable[..., WatchedGate] = WatchedGate,
-        make_store: Callable[..., WatchedStore] = WatchedStore,
     ) -> None:
         self._seed = seed
         kernel = self.kernel = Kernel(seed)
         self.faults = faults
         self._skew_s = kernel.random.choice([-3.0, -1.0, 1.0, 3.0]) if faults.has(Fault.SKEW) else 0.0
-        self._make_gate = make_gate
-        self.store = make_store(lambda: EPOCH_S + kernel.now)
+        self.store = WatchedStore(lambda: EPOCH_S + kernel.now)
         self.all_laws = Families(self._laws_of)
         posted = [self.all_laws[turn_id].turn_id for turn_id in (TURN_ID, "turn-2", "turn-3")[:turns]]
         self.laws = self.all_laws[TURN_ID]
@@ -380,7 +376,7 @@ class World:
 
     def _new_gate(self) -> WatchedGate:
         kernel, skew_s = self.kernel, self._skew_s
-        gate = self._make_gate(lease_ttl_s=TIMING.lease_ttl_s, clock=lambda: EPOCH_S + kernel.now + skew_s)
+        gate = WatchedGate(lease_ttl_s=TIMING.lease_ttl_s, clock=lambda: EPOCH_S + kernel.now + skew_s)
         gate.laws = self.all_laws
         return gate
 
