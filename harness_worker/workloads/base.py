@@ -6,10 +6,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from harness_worker.core.canonical import canonical
 from harness_worker.core.registration.registry import Registry
+
+BUDGET: Final[Mapping[str, int]] = {"max_steps": 100, "max_tool_calls": 200, "timeout_s": 300}
+"""The budget of the agents that play recorded tasks."""
+
+TOOL_TIMEOUT_S: Final = 30.0
 
 
 class Half(StrEnum):

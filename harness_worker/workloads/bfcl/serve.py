@@ -9,6 +9,7 @@ from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
 from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.core.registration.registry import Registry
+from harness_worker.workloads.base import BUDGET, TOOL_TIMEOUT_S
 from harness_worker.workloads.bfcl.source import Bfcl, load_bfcl
 from harness_worker.workloads.bfcl.tools import tool_of
 from harness_worker.workloads.bfcl.workload import NAME, BfclWorkload
@@ -16,8 +17,6 @@ from harness_worker.workloads.places import Places, places
 from harness_worker.workloads.prepare import prepare
 from harness_worker.workloads.state import WorkloadState
 
-BUDGET: Final = {"max_steps": 100, "max_tool_calls": 200, "timeout_s": 300}
-TOOL_TIMEOUT_S: Final = 30.0
 SYSTEM: Final = "You act for the user by calling functions. Call them in the order in which they depend on each other."
 
 

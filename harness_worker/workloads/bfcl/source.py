@@ -5,19 +5,16 @@ Only the modules of the domain classes are imported, never the package's own exe
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from types import ModuleType
 from typing import Any, Final
 
-from harness_worker.bootstrap.extras import installing
-from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import WorkloadTask
 from harness_worker.workloads.bfcl.notation import json_schema, recorded_call
+from harness_worker.workloads.packages import imported
 
 CATEGORIES: Final = ("base", "long_context", "miss_func", "miss_param")
 
@@ -85,7 +82,7 @@ def load_bfcl() -> Bfcl:
         ConfigError: The package is not installed; the message contains the command that installs it.
     """
     classes: dict[str, type[Any]] = {
-        name: getattr(_import(f"{_CLASSES}.{module}"), name) for name, module in _MODULES.items()
+        name: getattr(imported(f"{_CLASSES}.{module}"), name) for name, module in _MODULES.items()
     }
     functions = {function.name: function for name in classes for function in _functions(name)}
     signatures = {name: inspect.signature(getattr(classes[each.owner], name)) for name, each in functions.items()}
@@ -136,12 +133,3 @@ def _file(category: str) -> str:
 def _rows(path: str) -> list[dict[str, Any]]:
     text = resources.files(_PACKAGE).joinpath("data", path).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines() if line.strip()]
-
-
-def _import(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError as missing:
-        raise ConfigError(
-            f"this workload needs a package that is not installed ({missing}): {installing('workloads')}"
-        ) from missing

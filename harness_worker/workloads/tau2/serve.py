@@ -10,15 +10,13 @@ from harness_worker.config import Settings
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.core.registration.registry import Registry
+from harness_worker.workloads.base import BUDGET, TOOL_TIMEOUT_S
 from harness_worker.workloads.places import Places, places
 from harness_worker.workloads.prepare import prepare
 from harness_worker.workloads.state import WorkloadState
 from harness_worker.workloads.tau2.source import Domain, load_domain, load_tasks
 from harness_worker.workloads.tau2.tools import reading_tool, writing_tool
 from harness_worker.workloads.tau2.workload import Tau2Workload
-
-BUDGET = {"max_steps": 100, "max_tool_calls": 200, "timeout_s": 300}
-TOOL_TIMEOUT_S = 30.0
 
 
 def tau2_workload(name: str, settings: Settings) -> Tau2Workload:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -10,9 +9,8 @@ from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 
-from harness_worker.bootstrap.extras import installing
-from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Observation, RecordedCall, WorkloadTask
+from harness_worker.workloads.packages import imported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +93,6 @@ def _recorded(domain: Domain, action: Any) -> RecordedCall:  # noqa: ANN401 - ta
 
 
 def _import(module: str) -> ModuleType:
-    try:
-        # tau2 logs each call and each missing .env; loguru must be configured before tau2 is imported.
-        importlib.import_module("loguru").logger.disable("tau2")
-        return importlib.import_module(module)
-    except ImportError as missing:
-        raise ConfigError(
-            f"this workload needs a package that is not installed ({missing}): {installing('workloads')}"
-        ) from missing
+    # tau2 logs each call and each missing .env; loguru must be configured before tau2 is imported.
+    imported("loguru").logger.disable("tau2")
+    return imported(module)
