@@ -51,14 +51,14 @@ def test_result_counts_for_what_was_asked_and_expected(tmp_path: Path) -> None:
 
 def test_torn_line_is_taken_away(tmp_path: Path) -> None:
     """However much of a line was written when its writer died: the lines before it are kept, the next is whole."""
-    path, whole = tmp_path / "results.jsonl", line_of(1)
-    second = line_of(2).encode()
+    whole, second, result = line_of(1), line_of(2).encode(), result_of(SECOND, Found(turns=(turn(),)), None)
     for length in range(len(second)):
+        path = tmp_path / f"{length}.jsonl"  # a file that is emptied instead would be written to the disk each time
         path.write_bytes(whole.encode() + second[:length])
         with ResultsFile(path, "s") as file:
             assert file.kept(FIRST, None) is not None
             assert file.kept(SECOND, None) is None
-            file.add(result_of(SECOND, Found(turns=(turn(),)), None))
+            file.add(result)
         assert path.read_text() == whole + second.decode()
 
 
