@@ -15,7 +15,7 @@ from harness_worker import AgentHarness, Effect, Registry, Settings, TurnResult
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.results import RequiredAction
 from tests.relay import Relay
-from tests.unit.unshowable import raise_unshowable
+from tests.unit.bad_rules import raise_unshowable
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "approve-calls.md"
 

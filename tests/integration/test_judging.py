@@ -27,9 +27,9 @@ from harness_worker.threads.timeouts import MOST_OVERDUE, OverdueCalls, within
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, new_call, world_of
+from tests.unit.bad_rules import raise_unshowable
 from tests.unit.builders import ended, failed, ok
 from tests.unit.engine_kit import Sent, SetClock, Told, ToldModel, answers
-from tests.unit.unshowable import raise_unshowable
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from harness_worker.core.registration.tools import BoundArguments
 from harness_worker.core.segments import next_segment
 from harness_worker.ports import ignore
 from harness_worker.wire import Approval, TurnStatus
+from tests.unit.bad_rules import BAD_RULES
 from tests.unit.builders import (
     DEADLINE,
     NOW,
@@ -35,7 +35,6 @@ from tests.unit.builders import (
     pending,
     snapshot,
 )
-from tests.unit.unshowable import raise_unshowable, return_unshowable
 
 UNASKED = Approval()
 EXPIRY = NOW + TIMING.approval_s
@@ -280,19 +279,7 @@ def test_next_expiry_is_that_of_the_first_open_question() -> None:
     assert next_expiry([a_write(approval=UNASKED), asked(a_write(1), decision="deny")]) is None
 
 
-def _raises(given: dict[str, int]) -> bool:
-    return given["nope"] > 1
-
-
-def _exits(_given: object) -> bool:
-    raise SystemExit(1)
-
-
-def _cancels(_given: object) -> bool:
-    raise CancelledError
-
-
-@pytest.mark.parametrize("rule", [len, str, _raises, _exits, _cancels, raise_unshowable, return_unshowable])
+@pytest.mark.parametrize("rule", [len, str, *BAD_RULES])
 def test_declared_approval_asks_when_in_doubt(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """If a rule raises, or returns neither true nor false, a person is asked, which is logged."""
     assert DeclaredApproval(tool_name="refund", rule=rule)({"n": 11})

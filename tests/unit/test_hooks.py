@@ -36,9 +36,9 @@ from harness_worker.turn.planner import plan_calls
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import TurnStatus
+from tests.unit.bad_rules import Unshowable
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks, keys_by_n
-from tests.unit.unshowable import Unshowable
 
 POINTS = ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chunk", "on_usage", "on_turn_end")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -26,6 +25,7 @@ from harness_worker.turn.running.execution import STALE_START_S
 from harness_worker.turn.running.job import Canvas
 from harness_worker.turn.running.locking import LockKeeper
 from harness_worker.wire import TurnStatus
+from tests.unit.bad_rules import BAD_RULES
 from tests.unit.builders import (
     DEADLINE,
     NOW,
@@ -39,7 +39,6 @@ from tests.unit.builders import (
     snapshot,
 )
 from tests.unit.engine_kit import Engine, Interrupted, SetClock, answers, raising
-from tests.unit.unshowable import raise_unshowable, return_unshowable
 
 LOCK = LockName(tenant="tenant", name="one")
 OTHER = RunningCall(turn_id="other", call_id="0.0", attempt=1, runner="host/9")
@@ -395,19 +394,7 @@ def test_template_of_a_tool_with_an_open_schema_is_taken_on_trust() -> None:
     assert rule({}) == "tool:t"
 
 
-def _raises(_: object) -> str:
-    raise ValueError("no idea")
-
-
-def _exits(_: object) -> str:
-    raise SystemExit(1)
-
-
-def _cancels(_: object) -> str:
-    raise CancelledError
-
-
-@pytest.mark.parametrize("rule", [_raises, _exits, _cancels, raise_unshowable, return_unshowable, len])
+@pytest.mark.parametrize("rule", [*BAD_RULES, len])
 def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.LogCaptureFixture) -> None:  # noqa: ANN401
     """If a rule raises or returns no text, the tool's calls run one at a time, which is logged."""
     lock = DeclaredLock(tool_name="ship", rule=rule)

@@ -8,7 +8,6 @@ import json
 import logging
 import operator
 import re
-from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
@@ -22,7 +21,7 @@ from harness_worker.core.registration.tool_options import TIMEOUT_CEILING_S
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.text import clean_text
 from harness_worker.errors import ArgumentsInvalid, ConfigError
-from tests.unit.unshowable import raise_unshowable, return_unshowable
+from tests.unit.bad_rules import BAD_RULES
 
 CTX = RunContext.for_tests()
 SCHEMA: dict[str, Any] = {
@@ -190,16 +189,8 @@ def _no_keys(_a: object) -> list[str]:
     return []
 
 
-def _raises(a: Any) -> list[str]:  # noqa: ANN401 - likewise
+def _misspells(a: Any) -> list[str]:  # noqa: ANN401 - likewise
     return [a.nothing]
-
-
-def _exits(_a: object) -> list[str]:
-    raise SystemExit(1)
-
-
-def _cancels(_a: object) -> list[str]:
-    raise CancelledError
 
 
 def _always(answer: object) -> Callable[[object], object]:
@@ -235,14 +226,7 @@ def test_resource_keys_may_be_none_at_all(registry: Registry) -> None:
 
 @pytest.mark.parametrize(
     "rule",
-    [
-        _raises,
-        _exits,
-        _cancels,
-        raise_unshowable,
-        return_unshowable,
-        *(_always(answer) for answer in ("order:1", None, [1], {"a": 1})),
-    ],
+    [*BAD_RULES, _misspells, *(_always(answer) for answer in ("order:1", None, [1], {"a": 1}))],
 )
 def test_resource_keys_that_fail_make_the_call_sequential(
     registry: Registry, caplog: pytest.LogCaptureFixture, rule: Callable[..., Any]
