@@ -20,6 +20,7 @@ from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.entrypoints.loading import loading
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
+from tests.contract.store_world import World, world_of
 from tests.relay import Relay, relay
 from tests.s3 import S3, s3_service
 
@@ -134,6 +135,20 @@ def database_url(request: pytest.FixtureRequest) -> str:
     """A fresh migrated database; the test runs once for each kind."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
+
+
+@pytest.fixture
+def world(database_url: str) -> Generator[World]:
+    """A store on a fresh database; the test runs once for each kind of database."""
+    with world_of(database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def postgres_world(postgres_url: str) -> Generator[World]:
+    """A store on Postgres, for tests that need row locks."""
+    with world_of(postgres_url) as world:
+        yield world
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""Fixtures of several modules: a gateway, a client of Valkey, and the state of workloads."""
+"""Fixtures of several modules: services, a gateway, a client of Valkey, and the state of workloads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.testing.services import valkey_service
 from harness_worker.workloads.state import WorkloadState
 from tests.integration.gateway_kit import Gateway, gateway_on, own_db
+from tests.receiver import Receiver, receiver
 
 
 @pytest.fixture
@@ -25,6 +27,20 @@ def client(valkey_url: str) -> Iterator[RedisClient]:
     client = RedisClient(valkey_url)
     yield client
     client.disconnect()
+
+
+@pytest.fixture
+def redis_url() -> Generator[str]:
+    """A Valkey that only this test uses."""
+    with valkey_service() as url:
+        yield url
+
+
+@pytest.fixture
+def other() -> Generator[Receiver]:
+    """A receiver of webhooks."""
+    with receiver() as found:
+        yield found
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from time import monotonic
 from typing import Any
 
@@ -14,17 +13,9 @@ from harness_worker.adapters.celery.dispatcher import CeleryDispatcher
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.bootstrap.engine import timing_of
 from harness_worker.config import load_settings
-from harness_worker.testing.services import valkey_service
 from tests.unit.builders import a_call, a_turn, a_write
 
 TURNS = 20
-
-
-@pytest.fixture
-def redis_url() -> Generator[str]:
-    """A Valkey that only this module uses."""
-    with valkey_service() as url:
-        yield url
 
 
 def test_nothing_that_is_sent_is_subscribed_to(redis_url: str) -> None:

@@ -35,18 +35,11 @@ from tests.integration.gateway_kit import (
     problem_of,
     serving,
 )
-from tests.receiver import SECRET, Receiver, answer, receiver
+from tests.receiver import SECRET, Receiver, answer
 from tests.stacks import HARNESS
 
 Serving: TypeAlias = Callable[..., Any]
 """Serves a gateway with the given settings; a context manager."""
-
-
-@pytest.fixture
-def other() -> Generator[Receiver]:
-    """A receiver of webhooks."""
-    with receiver() as found:
-        yield found
 
 
 @pytest.fixture

@@ -26,17 +26,10 @@ from harness_worker.testing.waiting import wait_until
 from harness_worker.threads.timeouts import MOST_OVERDUE, OverdueCalls, within
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.wire import StopReason, TurnStatus
-from tests.contract.store_world import World, new_call, world_of
+from tests.contract.store_world import World, new_call
 from tests.unit.bad_rules import raise_unshowable
 from tests.unit.builders import ended, failed, ok
 from tests.unit.engine_kit import Sent, SetClock, Told, ToldModel, answers
-
-
-@pytest.fixture
-def world(database_url: str) -> Any:  # noqa: ANN401 - a generator
-    """A journal on each kind of database."""
-    with world_of(database_url) as world:
-        yield world
 
 
 @dataclass(slots=True)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from contextlib import ExitStack
 
 import pytest
 
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.core.decisions import Decision
 from harness_worker.core.memory.memories import Memory, MemoryKind
-from tests.contract.store_world import World, world_of
+from tests.contract.store_world import World
 from tests.stacks import run_here
 
 pytestmark = pytest.mark.one_database("sqlite")
 
 NAME = Memory(kind=MemoryKind.FACT, text="my name is\x1b Änn")
 TEA = Memory(kind=MemoryKind.PREFERENCE, text="I like tea")
-
-
-@pytest.fixture
-def world(database_url: str) -> Generator[World]:
-    """A fresh database of each kind."""
-    with ExitStack() as stack:
-        yield stack.enter_context(world_of(database_url))
 
 
 def remember(world: World, *memories: Memory, user: str = "ann", tenant: str = "default") -> str:

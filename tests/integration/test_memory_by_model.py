@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,18 +21,11 @@ from harness_worker.core.sealing import with_judges, with_memories
 from harness_worker.errors import ModelError, TransientError
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.wire import MEMORY, StopReason, TurnStatus
-from tests.contract.store_world import World, world_of
+from tests.contract.store_world import World
 from tests.unit.engine_kit import Sent, SetClock, ToldModel, answers
 
 TEA = {"kind": "preference", "text": "prefers tea"}
 ANN = {"metadata": {"user": "ann"}}
-
-
-@pytest.fixture
-def world(database_url: str) -> Generator[World]:
-    """A journal on each kind of database."""
-    with world_of(database_url) as world:
-        yield world
 
 
 @dataclass(slots=True)

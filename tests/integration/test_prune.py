@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -36,24 +34,6 @@ from tests.unit.builders import CAPS
 
 DAY_S = 86_400.0
 ANN = Memory(kind=MemoryKind.FACT, text="my name is Ann")
-
-
-@pytest.fixture
-def world(database_url: str) -> Generator[World]:
-    """A fresh database of each kind."""
-    yield from entered(database_url)
-
-
-@pytest.fixture
-def postgres(postgres_url: str) -> Generator[World]:
-    """A world on Postgres, where writers do not wait for each other."""
-    yield from entered(postgres_url)
-
-
-def entered(url: str) -> Generator[World]:
-    """A world, closed at the end."""
-    with ExitStack() as stack:
-        yield stack.enter_context(world_of(url))
 
 
 def over(world: World, session: str, days: float = 40, tenant: str = "default", **changes: Any) -> str:  # noqa: ANN401 - any field
@@ -293,33 +273,33 @@ def test_turn_that_comes_while_its_session_goes_begins_it_anew(world: World, dat
         assert connection.execute(select(sessions.c.turns)).scalar_one() == 1
 
 
-def test_session_that_somebody_adds_to_is_passed_over(postgres: World) -> None:
+def test_session_that_somebody_adds_to_is_passed_over(postgres_world: World) -> None:
     """The removal does not wait for a post that takes its time."""
-    over(postgres, "talk")
-    over(postgres, "other")
+    over(postgres_world, "talk")
+    over(postgres_world, "other")
     held = select(sessions).where(sessions.c.id == "talk").with_for_update()
-    with postgres.locked(held):
-        assert pruned(postgres) == Removed(sessions=1, turns=1)
-    assert session_ids(postgres) == {"talk"}
-    assert pruned(postgres) == Removed(sessions=1, turns=1)
+    with postgres_world.locked(held):
+        assert pruned(postgres_world) == Removed(sessions=1, turns=1)
+    assert session_ids(postgres_world) == {"talk"}
+    assert pruned(postgres_world) == Removed(sessions=1, turns=1)
 
 
-def test_session_that_is_being_forked_is_passed_over(postgres: World, postgres_url: str) -> None:
+def test_session_that_is_being_forked_is_passed_over(postgres_world: World, postgres_url: str) -> None:
     """A fork copies all of it or nothing; posts to the session need not wait for it."""
-    origin = over(postgres, "talk")
+    origin = over(postgres_world, "talk")
 
     async def fork() -> None:
         engine = create_engine(postgres_url)
         try:
             async with engine.begin() as connection:
                 found = await origin_of(connection, "default", Fork(turn_id=origin, request=ForkRequest(from_step=0)))
-                assert (found.row.id, pruned(postgres)) == (origin, Removed())
-                postgres.store.insert_turn(new_turn(session_id="talk"))
+                assert (found.row.id, pruned(postgres_world)) == (origin, Removed())
+                postgres_world.store.insert_turn(new_turn(session_id="talk"))
         finally:
             await engine.dispose()
 
     asyncio.run(fork())
-    assert session_ids(postgres) == {"talk"}
+    assert session_ids(postgres_world) == {"talk"}
 
 
 def test_two_at_once_remove_each_session_once(world: World, database_url: str) -> None:

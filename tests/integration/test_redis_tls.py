@@ -18,7 +18,6 @@ from harness_worker.adapters.celery.broker import reach_broker
 from harness_worker.adapters.embedded.ports import LOOPBACK
 from harness_worker.config import load_settings
 from harness_worker.errors import TransientError
-from harness_worker.testing.services import valkey_service
 from tests.integration.certificates import write_certificate
 from tests.stacks import harness_up
 
@@ -63,13 +62,6 @@ def _with_tls(url: str, certificate: Path) -> Generator[int]:
     finally:
         stop()
         thread.join()
-
-
-@pytest.fixture
-def redis_url() -> Generator[str]:
-    """A Valkey that only this module uses."""
-    with valkey_service() as url:
-        yield url
 
 
 @pytest.fixture

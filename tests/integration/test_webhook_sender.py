@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
 from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -58,13 +57,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-def other() -> Generator[Receiver]:
-    """A receiver."""
-    with receiver() as found:
-        yield found
 
 
 def send(url: str, *, allow_private: bool = True, timeout_s: float = PATIENT_S) -> ReceiverAnswer:
