@@ -121,6 +121,11 @@ def waiters(world: World) -> int:
         return connection.scalar(waiting) or 0
 
 
+def is_crowded(store: SqlTurnStore, turn_id: str) -> bool | None:
+    """Whether the store says that the turn's tenant has used up its share."""
+    return store.transact(turn_id, lambda snapshot: Decision(result=snapshot.is_crowded))
+
+
 def in_threads(count: int, task: Callable[[int], T], *, threads: int = 8) -> list[T]:
     """The results of ``task(0)`` … ``task(count - 1)``, run by several threads."""
     with ThreadPoolExecutor(threads) as pool:

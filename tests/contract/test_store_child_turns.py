@@ -17,8 +17,7 @@ from harness_worker.core.records import Call, CallStatus, Park, Turn
 from harness_worker.core.registration.delegation import Delegation
 from harness_worker.schema import sessions, turns
 from harness_worker.wire import TurnStatus, child_turn_id
-from tests.contract.store_world import World, in_threads, new_call
-from tests.contract.test_store_tenants import is_crowded
+from tests.contract.store_world import World, in_threads, is_crowded, new_call
 
 HELPER = Delegation(agent="helper", budget=BudgetLimits(timeout_s=20.0, max_tokens=500))
 OVER = {"status": TurnStatus.COMPLETED, "wake_at": None}

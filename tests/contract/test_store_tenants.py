@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import chain
 
 from harness_worker.adapters.sql.store import SqlTurnStore
-from harness_worker.core.decisions import Decision
 from harness_worker.wire import Priority, TurnStatus
-from tests.contract.store_world import World
+from tests.contract.store_world import World, is_crowded
 
 BATCH_FIRST = (Priority.BATCH, Priority.INTERACTIVE)
 
@@ -15,11 +14,6 @@ BATCH_FIRST = (Priority.BATCH, Priority.INTERACTIVE)
 def sharing(world: World, turns: int) -> SqlTurnStore:
     """A store that lets this many turns of a tenant run."""
     return SqlTurnStore(world.engine, world.sink, tenant_turns=turns)
-
-
-def is_crowded(store: SqlTurnStore, turn_id: str) -> bool | None:
-    """Whether the store says that the turn's tenant has used up its share."""
-    return store.transact(turn_id, lambda snapshot: Decision(result=snapshot.is_crowded))
 
 
 def test_tenant_is_crowded_when_its_share_runs(world: World) -> None:

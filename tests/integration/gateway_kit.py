@@ -32,9 +32,9 @@ from harness_worker.adapters.sql.api_keys import SqlApiKeys
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.core.api_keys import ApiKey
 from harness_worker.credentials import KEY_PREFIX, key_digest
-from harness_worker.schema import agents, give_clock, messages, tool_calls, turn_events, turns
+from harness_worker.schema import agents, artifacts, db_now, give_clock, messages, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import EVENT_STREAM, LATER, turn_queue
+from harness_worker.wire import DEFAULT_TENANT, EVENT_STREAM, LATER, turn_queue
 from tests.stacks import HARNESS
 from tests.unit.builders import CAPS
 
@@ -88,6 +88,23 @@ class Worker:
         }
         with self.engine.begin() as connection:
             connection.execute(insert(agents).values({**row, "published_at": 0.0, **columns}))
+
+    def artifact(self, artifact_id: str, size_bytes: int, tenant: str = DEFAULT_TENANT) -> None:
+        """Add the row of an artifact of the turn ``turn``, as a commit does."""
+        row = {
+            "id": artifact_id,
+            "tenant": tenant,
+            "session_id": "s",
+            "turn_id": "turn",
+            "call_id": "0.0",
+            "url": "somewhere",
+            "size_bytes": size_bytes,
+            "summary": "0123",
+            "created_at": db_now(),
+            "expires_at": db_now() + 3_600,
+        }
+        with self.engine.begin() as connection:
+            connection.execute(insert(artifacts).values(row))
 
     def row(self, turn_id: str) -> Any:
         """The turn's row."""
@@ -322,6 +339,11 @@ def meanwhile(engine: AsyncEngine, statement: str, happens: Callable[[], object]
     finally:
         event.remove(engine.sync_engine, "before_cursor_execute", strike)
     assert has_happened, f"no statement has {statement!r}"
+
+
+def redis_at(url: str) -> Any:
+    """A client of that Redis."""
+    return cast("Any", redis.Redis).from_url(url, decode_responses=True)
 
 
 def own_db(valkey_url: str) -> str:

@@ -18,8 +18,7 @@ from sqlalchemy import Engine, create_engine, func, select
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, gateway_on, is_healthy, own_db, sync_url
-from tests.integration.test_gateway_operations import gateway_process
+from tests.integration.gateway_kit import NOWHERE, gateway_on, gateway_process, is_healthy, own_db, sync_url
 
 MANY = 4_000
 NOTHING, WHOLE = (0,) * 6, (1, MANY, MANY, MANY, MANY, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import update
 
 from api_gateway import artifacts as gateway_artifacts
 from api_gateway.artifacts import ArtifactFiles
@@ -24,6 +24,7 @@ from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, gateway_
 from tests.s3 import S3
 
 DATA = "0123456789ä" * 200_000
+SIZE = len(DATA.encode())
 ID = "art_1"
 
 
@@ -33,26 +34,8 @@ def gateway(database_url: str, valkey_url: str, tmp_path: Path) -> Generator[Gat
     url = f"file://{tmp_path}/blobs"
     FsspecBlobs(url).put(artifact_key("turn", ID), DATA.encode())
     with gateway_on(database_url, NOWHERE, own_db(valkey_url), artifact_url=url) as running:
-        keep(running, ID)
+        running.worker.artifact(ID, SIZE)
         yield running
-
-
-def keep(gateway: Gateway, artifact_id: str, tenant: str = "default") -> None:
-    """Add an artifact's row, as a commit does."""
-    row = {
-        "id": artifact_id,
-        "tenant": tenant,
-        "session_id": "s",
-        "turn_id": "turn",
-        "call_id": "0.0",
-        "url": "somewhere",
-        "size_bytes": len(DATA.encode()),
-        "summary": "0123",
-        "created_at": db_now(),
-        "expires_at": db_now() + 3_600,
-    }
-    with gateway.worker.engine.begin() as connection:
-        connection.execute(insert(artifacts).values(row))
 
 
 def got(gateway: Gateway, **headers: str) -> httpx2.Response:
@@ -123,14 +106,14 @@ def test_artifact_head_reads_no_more_than_whether_it_is_there(
     monkeypatch.setattr(ArtifactFiles, "read", counted)
     assert gateway.http.head(f"/v1/artifacts/{ID}").status_code == 200
     assert read == [1]
-    keep(gateway, "art_lost")
+    gateway.worker.artifact("art_lost", SIZE)
     assert gateway.http.head("/v1/artifacts/art_lost").status_code == 404
 
 
 def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
     """That is one never stored, another tenant's, one whose bytes are gone, or one that has expired."""
-    keep(gateway, "art_theirs", tenant="other")
-    keep(gateway, "art_lost")
+    gateway.worker.artifact("art_theirs", SIZE, tenant="other")
+    gateway.worker.artifact("art_lost", SIZE)
     for artifact_id in ("art_none", "art_theirs", "art_lost", "%00", "a" * 5_000, "..%2f..%2fetc%2fpasswd"):
         problem_of(gateway.http.get(f"/v1/artifacts/{artifact_id}"), 404, "not_found")
     with gateway.worker.engine.begin() as connection:
@@ -141,7 +124,7 @@ def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
 def test_artifact_of_an_unknown_store_says_which_setting_is_missing(sqlite_url: str, valkey_url: str) -> None:
     """A gateway without the setting for the store does not claim that there are no artifacts."""
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-        keep(gateway, ID)
+        gateway.worker.artifact(ID, SIZE)
         assert "HARNESS_ARTIFACT_URL" in problem_of(got(gateway), 503, "not_ready")["detail"]
 
 
@@ -152,7 +135,7 @@ def test_artifact_of_a_store_that_does_not_answer_is_worth_another_try(
     """Errors of the library that accesses S3 are reported as errors of the store."""
     reach_s3(S3(url=f"http://{LOOPBACK}:{free_port()}"))
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), artifact_url="s3://bucket") as gateway:
-        keep(gateway, ID)
+        gateway.worker.artifact(ID, SIZE)
         assert "does not answer" in problem_of(got(gateway), 503, "not_ready")["detail"]
 
 
@@ -172,7 +155,7 @@ def test_artifact_store_that_hangs_holds_up_nothing_else(
     monkeypatch.setattr(gateway_artifacts, "READ_TIMEOUT_S", 1.0)
     settings = {"artifact_url": f"file://{tmp_path}"}
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), **settings) as gateway, ThreadPoolExecutor(40) as clients:
-        keep(gateway, ID)
+        gateway.worker.artifact(ID, SIZE)
         readers = [clients.submit(got, gateway) for _ in range(40)]
         gateway.posted(input="x" * 200_000)
         assert all("does not answer" in problem_of(each.result(), 503, "not_ready")["detail"] for each in readers)
@@ -184,7 +167,7 @@ def test_artifact_store_that_hangs_does_not_keep_the_process(sqlite_url: str, va
     """SIGTERM ends the gateway although a thread of it still waits for the store."""
     port, place = free_port(), {"HARNESS_ARTIFACT_URL": f"file://{tmp_path}"}
     with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-        keep(gateway, ID)
+        gateway.worker.artifact(ID, SIZE)
     with gateway_process(port, sqlite_url, NOWHERE, tmp_path / "log", grace_s=2, **place) as process:
         url = f"http://{LOOPBACK}:{port}"
         wait_until(lambda: is_healthy(url), "the gateway to answer", 60)

@@ -22,8 +22,17 @@ from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.errors import HarnessError
 from tests.integration.certificates import write_certificate
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, keys_on, new_key, own_db, serving
-from tests.integration.test_gateway_limits import redis_at
+from tests.integration.gateway_kit import (
+    AGENT,
+    NOWHERE,
+    Gateway,
+    gateway_on,
+    keys_on,
+    new_key,
+    own_db,
+    redis_at,
+    serving,
+)
 
 UNKNOWN = "hk_" + "w" * 43
 Rated: TypeAlias = Callable[[str], AbstractContextManager[Gateway]]

@@ -8,15 +8,13 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import text
 
 from api_gateway.streams import permission
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
-from harness_worker.schema import artifacts, db_now
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import DEFAULT_TENANT, artifact_key
 from tests.integration.gateway_kit import (
@@ -71,20 +69,7 @@ def long_batch(gateway: Gateway, key: str | None = None) -> str:
 
 def long_artifact(gateway: Gateway, key: str | None = None) -> str:
     """The path of the artifact, once it is that of the key's tenant."""
-    row: dict[str, Any] = {
-        "id": ARTIFACT,
-        "tenant": DEFAULT_TENANT if key is None else ACME,
-        "session_id": "s",
-        "turn_id": "turn",
-        "call_id": "0.0",
-        "url": "somewhere",
-        "size_bytes": LONG,
-        "summary": "0123",
-        "created_at": db_now(),
-        "expires_at": db_now() + 3_600,
-    }
-    with gateway.worker.engine.begin() as connection:
-        connection.execute(insert(artifacts).values(row))
+    gateway.worker.artifact(ARTIFACT, LONG, DEFAULT_TENANT if key is None else ACME)
     return f"/v1/artifacts/{ARTIFACT}"
 
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import httpx2
 import openai
 import pytest
-import redis
 from openai import OpenAI
 from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
@@ -29,7 +28,7 @@ from harness_worker.schema import idempotency_keys
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import DEFAULT_TENANT
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, redis_at, serving
 from tests.stacks import run_harness
 
 Serving: TypeAlias = Callable[..., Any]
@@ -278,11 +277,6 @@ def rated(sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> 
         for key in client.scan_iter(f"{PREFIX}:*"):
             client.delete(key)
     return partial(gateway_on, sqlite_url, url, url)
-
-
-def redis_at(url: str) -> Any:  # noqa: ANN401 - redis-py types little
-    """A client of that Redis."""
-    return cast("Any", redis.Redis).from_url(url, decode_responses=True)
 
 
 def counted(gateway: Gateway) -> dict[str, int]:
