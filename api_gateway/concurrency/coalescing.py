@@ -41,7 +41,7 @@ class SingleFlight(Generic[T]):
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.create_task(self._read())
             self._under_way.add_done_callback(swallow_late_error)  # all who asked may have left
-        return await asyncio.shield(self._under_way)
+        return await _result(self._under_way)
 
 
 class Gathered(Generic[T]):
@@ -63,7 +63,7 @@ class Gathered(Generic[T]):
         if self._next is None or self._next.done():  # done: it failed before it began to read
             self._next = asyncio.create_task(self._gather(self._under_way))
             self._next.add_done_callback(swallow_late_error)  # all who asked may have left
-        return (await asyncio.shield(self._next)).get(wanted)
+        return (await _result(self._next)).get(wanted)
 
     async def _gather(self, before: asyncio.Task[Mapping[str, T]] | None) -> Mapping[str, T]:
         await asyncio.sleep(MOMENT_S)
@@ -104,3 +104,9 @@ class LateAnswers(Generic[T]):
         """Cancel the open question."""
         if self._asking is not None:
             self._asking.cancel()
+
+
+async def _result(reading: asyncio.Task[T]) -> T:
+    """A reading's result. ``asyncio.shield`` would log the error of one whose caller has left, since Python 3.14."""
+    await asyncio.wait({reading})
+    return reading.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import resource
@@ -19,6 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
+from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
 from harness_worker import (
@@ -31,9 +33,11 @@ from harness_worker import (
     ToolTransientError,
     TurnResult,
 )
+from harness_worker.adapters.embedded.ports import LOOPBACK, listening_socket
 from harness_worker.adapters.mcp.calls import McpTool
 from harness_worker.adapters.mcp.contents import text_of
 from harness_worker.adapters.mcp.endpoints import Mode
+from harness_worker.adapters.mcp.exchanges import Exchange
 from harness_worker.adapters.mcp.keeping import KeptConnection
 from harness_worker.adapters.mcp.servers import place_of
 from harness_worker.core.registration.tool_options import ToolKeywords
@@ -602,3 +606,36 @@ def test_call_that_is_given_up_as_it_is_begun_does_not_go_on(
     assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
     wait_until(lambda: len(notes.of("lingers")) == len(notes.of("cancelled")), "the server to hear of it")
     kept.close()
+
+
+def test_connection_that_fails_when_nobody_waits_for_it_any_more_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """The call has been answered long since."""
+    with listening_socket() as silent:
+        kept = _kept(f"http://{LOOPBACK}:{silent.getsockname()[1]}/mcp")
+        with pytest.raises(ToolTransientError):
+            tool("add", kept)({"a": 1, "b": 1}, context(seconds=0.5))
+    wait_until(lambda: "no connection: " in caplog.text, "the attempt to end")
+    kept.close()
+    assert _complaints(caplog) == ["harness_worker.adapters.mcp.keeping"]
+
+
+def test_call_that_fails_after_it_was_given_up_is_no_news(behind: HttpServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is left to be told."""
+    kept = _kept(behind.url)
+    assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+
+    async def fail_late(_: Client) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise OSError("gone") from None
+
+    with pytest.raises(TimeoutError):
+        kept.ask(fail_late, Exchange(), within_s=0.1)
+    kept.close()
+    assert _complaints(caplog) == []
+
+
+def _complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The names of the loggers that had something to complain of."""
+    return [record.name for record in caplog.records if record.levelno >= logging.WARNING]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
-from api_gateway.concurrency.coalescing import MOMENT_S, Gathered, LateAnswers
+from api_gateway.concurrency.coalescing import MOMENT_S, Gathered, LateAnswers, SingleFlight
 
 
 class Source:
@@ -98,14 +99,15 @@ def test_reading_that_ends_before_it_has_begun_is_made_anew() -> None:
     asyncio.run(asked())
 
 
-def test_reading_that_fails_when_all_have_left_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("of_many", [False, True], ids=["single flight", "gathered"])
+def test_reading_that_fails_when_all_have_left_is_no_bug(caplog: pytest.LogCaptureFixture, of_many: bool) -> None:
     """Nobody is left to be told; the log of the loop stays free of it."""
 
     async def asked() -> None:
         source = Source()
         source.fails = True
-        gathered = Gathered(source.read)
-        leaves = asyncio.create_task(gathered.of("a"))
+        ask = partial(Gathered(source.read).of, "a") if of_many else SingleFlight(partial(source.read, frozenset("a")))
+        leaves = asyncio.create_task(ask())
         await source.is_asked.wait()
         leaves.cancel()
         await asyncio.wait({leaves})

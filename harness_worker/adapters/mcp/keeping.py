@@ -206,7 +206,8 @@ class _Connection:
         asked = asyncio.create_task(self._asked(request, within_s))
         asked.add_done_callback(self._heard)
         try:
-            return await asyncio.shield(asked)
+            await asyncio.wait({asked})  # not `asyncio.shield`, which logs errors that come after a call was given up
+            return asked.result()
         except asyncio.CancelledError:
             if self._opened.done():
                 self.leave()
@@ -232,11 +233,10 @@ class _Connection:
 
     async def _client(self, within_s: float) -> Client:
         margin_s = min(_OPEN_MARGIN_S, within_s * _OPEN_MARGIN_SHARE)
-        try:
-            async with asyncio.timeout(within_s - margin_s):
-                return await asyncio.shield(self._opened)
-        except TimeoutError:
-            raise Unreached(f"{self._place.name} was not reached: there is no connection yet") from None
+        await asyncio.wait({self._opened}, timeout=within_s - margin_s)
+        if not self._opened.done():
+            raise Unreached(f"{self._place.name} was not reached: there is no connection yet")
+        return self._opened.result()
 
     async def _hold(self, mode: Mode, timeout_s: float) -> None:
         """Open the connection, and close it in the same task, as the SDK requires."""
