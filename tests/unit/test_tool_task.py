@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from celery import Celery
+from celery import Task
 from celery.exceptions import Ignore, Reject
 
 from harness_worker.adapters.celery import tasks
@@ -39,8 +39,7 @@ def test_call_that_is_not_over_keeps_its_canvas() -> None:
     """Or the turn would go on without the call's result."""
     canvases = [Canvas.CONTINUES, Canvas.STAYS]
     runner: Any = SimpleNamespace(run=lambda _job: canvases.pop())  # pyright: ignore[reportUnknownLambdaType]
-    app = make_app(Settings(), redis_url="memory://", broker_url="memory://")  # its settings stay with the class
-    task: Any = app.register_task(ToolTask("look", runner, cast("Any", None)))
+    task = _registered(ToolTask("look", runner, cast("Any", None)))
     message = ToolMessage(turn_id="t", call_id="0.0", attempt=1, read=False, tenant="default").to_kwargs()
     with pytest.raises(Ignore):
         task.run(**message)
@@ -103,7 +102,7 @@ class _Leaving:
 @pytest.mark.parametrize("error", [CancelledError(), GeneratorExit(), KeyboardInterrupt(), SystemExit(3)])
 def test_task_of_a_thread_fails_whatever_is_raised_in_it(error: BaseException) -> None:
     """Celery's thread pool would lose it: neither acknowledged nor failed, its place taken for good."""
-    task: Any = Celery(set_as_current=False).register_task(JudgeTask(cast("Any", _Leaving(error))))
+    task = _registered(JudgeTask(cast("Any", _Leaving(error))))
     failed = task.apply(args=("t", "brief"))
     assert failed.state == "FAILURE"
     assert str(failed.result) == f"turn.judge was left by {error!r}, which ends no thread"
@@ -130,7 +129,7 @@ class _ShortOfMemory(ThreadTask):
 
 def test_task_of_a_thread_never_fails_with_a_lack_of_memory() -> None:
     """Wherever it was met."""
-    task: Any = Celery(set_as_current=False).register_task(_ShortOfMemory())
+    task = _registered(_ShortOfMemory())
     assert type(task.apply().result) is TransientError
 
 
@@ -140,10 +139,8 @@ def test_task_that_fails_for_the_system_is_logged_in_one_line(
 ) -> None:
     """A traceback would make operators look for a bug."""
     away: Any = _Leaving(error)
-    app = Celery(set_as_current=False)
     message = ToolMessage(turn_id="t", call_id="0.0", attempt=1, read=True, tenant="default").to_kwargs()
-    tool: Any = app.register_task(ToolTask("look", away, cast("Any", None)))
-    short: Any = app.register_task(_ShortOfMemory())
+    tool, short = _registered(ToolTask("look", away, cast("Any", None))), _registered(_ShortOfMemory())
     with caplog.at_level("INFO"):
         states = [tool.apply(kwargs=message).state, short.apply().state]
     assert states == ["FAILURE", "FAILURE"]
@@ -154,7 +151,13 @@ def test_task_that_fails_for_the_system_is_logged_in_one_line(
 def test_turn_that_cannot_be_stored_goes_back_to_its_queue(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else knows of it yet."""
     monkeypatch.setattr(tasks, "AWAY_S", 0.0)
-    task: Any = Celery(set_as_current=False).register_task(SubmitTask(cast("Any", _Leaving(error))))
+    task = _registered(SubmitTask(cast("Any", _Leaving(error))))
     with pytest.raises(Reject) as rejected:
         task.run(agent="a", input="i")
     assert cast("Any", rejected.value).requeue is True
+
+
+def _registered(task: Task[Any, Any]) -> Any:  # noqa: ANN401 - Celery's task, its parts untyped
+    """The task of an app with a worker's settings: some stay with its class, for all later tests."""
+    app = make_app(Settings(), redis_url="memory://", broker_url="memory://")
+    return app.register_task(task)
