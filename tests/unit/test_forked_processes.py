@@ -17,6 +17,9 @@ from tests.unit.engine_kit import Engine
 CAME_BACK = 77
 """What a child exits with that came back from the harness."""
 
+CHILDREN: list[int] = []
+"""The pids of those that a test forked, and nobody has waited for."""
+
 
 @pytest.fixture
 def engine() -> Engine:
@@ -31,6 +34,11 @@ def _raises(error: BaseException) -> Callable[[], NoReturn]:
     return way
 
 
+def _fork() -> int:
+    CHILDREN.append(os.fork())
+    return CHILDREN[-1]
+
+
 def _served(engine: Engine) -> int:
     """Serve the call; with what its child exited."""
     mine = os.getpid()
@@ -39,7 +47,7 @@ def _served(engine: Engine) -> int:
     finally:
         if os.getpid() != mine:
             os._exit(CAME_BACK)
-    return os.waitstatus_to_exitcode(os.wait()[1])
+    return os.waitstatus_to_exitcode(os.waitpid(CHILDREN.pop(), 0)[1])
 
 
 @pytest.mark.parametrize("tool", ["write", "safe_write", "look"])
@@ -60,7 +68,7 @@ def _served(engine: Engine) -> int:
 def test_child_of_a_tool_ends_with_its_body(engine: Engine, tool: str, way: Callable[[], object], code: int) -> None:
     """As a script would; it hands in nothing, tries nothing again, and the parent's result stands."""
     engine.dispatched(tool)
-    engine.bodies[tool] = lambda: way() if os.fork() == 0 else "parent"
+    engine.bodies[tool] = lambda: way() if _fork() == 0 else "parent"
     assert _served(engine) == code
     engine.advance()
     assert engine.contents == ["parent"]
@@ -71,7 +79,7 @@ class Forking(list[int]):
 
     def __iter__(self) -> Iterator[int]:
         """Read the parent's."""
-        return iter([0 if os.fork() == 0 else 1])
+        return iter([0 if _fork() == 0 else 1])
 
 
 def test_child_of_a_result_that_is_read_ends_with_the_reading(engine: Engine) -> None:
@@ -85,6 +93,6 @@ def test_child_of_a_result_that_is_read_ends_with_the_reading(engine: Engine) ->
 def test_child_says_what_it_raised(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
     """Where Python would say it."""
     engine.dispatched("write")
-    engine.bodies["write"] = lambda: _raises(ValueError("no such order"))() if os.fork() == 0 else "parent"
+    engine.bodies["write"] = lambda: _raises(ValueError("no such order"))() if _fork() == 0 else "parent"
     _served(engine)
     assert capfd.readouterr().err.endswith("ValueError: no such order\n")
