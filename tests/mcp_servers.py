@@ -90,7 +90,11 @@ class HttpServer:
         """Start it, and wait until it listens."""
         command = [*STDIO, str(self.port)]
         self._process = subprocess.Popen(command, cwd=ROOT, env=self._env, stderr=subprocess.DEVNULL)
-        wait_until(self._listens, "the server to listen", 30)
+        try:
+            wait_until(self._listens, "the server to listen", 30)
+        except TimeoutError:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """Kill it."""

@@ -267,11 +267,12 @@ def test_nothing_is_left_of_a_process_that_is_killed(notes: Notes) -> None:
         f"registry = Registry()\nregistry.mcp('files', command={STDIO!r}, env={{'NOTES': {str(notes.file)!r}}})\n"
         "registry.tools['files__hang'].invoke({}, context())\n"
     )
-    caller = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
-    pid = notes.wait("hangs")["pid"]
-    family = [pid, *(child.pid for child in psutil.Process(pid).children())]
-    caller.kill()
-    caller.wait()
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) as caller:
+        try:
+            pid = notes.wait("hangs")["pid"]
+            family = [pid, *(child.pid for child in psutil.Process(pid).children())]
+        finally:
+            caller.kill()
     wait_until(lambda: not any(map(runs, family)), "the server and its child to end")
     assert len(family) == 2
 
