@@ -82,7 +82,8 @@ async def create_response(
         if asked.background:
             await wake(created, services)
             return await _response(await existing_turn(created.made_id, services), services)
-        return await _response(await awaited(created, waiter, services), services)
+        terms = await existing_terms(created.made_id, services)  # after the wait, the database may be away
+        return response_of(await awaited(created, waiter, services), terms)
 
 
 async def _response(turn: Turn, services: Services) -> AgentResponse:
@@ -109,10 +110,11 @@ async def cancel_response(
 ) -> AgentResponse:
     """Ask a turn to stop, and wait some seconds for its end."""
     turn = await existing_turn(turn_id, services)
+    terms = await existing_terms(turn_id, services)
     if not turn.status.is_final:
         waiter = Waiter(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
         turn = await turn_at_rest(turn, waiter, services, partial(ask_to_stop, turn_id, services))
-    return await _response(turn, services)
+    return response_of(turn, terms)
 
 
 @router.post(

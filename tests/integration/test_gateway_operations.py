@@ -10,17 +10,18 @@ import socket
 import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpx2
 import jsonschema_rs
 import psycopg
 import pytest
 from kombu.exceptions import OperationalError
+from redis import Redis
 from sqlalchemy import select, text
 
 from api_gateway import database as gateway_database
@@ -33,6 +34,7 @@ from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import db_now
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import turn_queue
 from tests.integration.gateway_kit import (
     NOWHERE,
     Gateway,
@@ -606,11 +608,14 @@ def test_shutdown_answers_those_who_wait_though_the_database_stands_still(
         pass  # The agent is published.
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    with gateway_process(port, line.url, own_db(valkey_url), tmp_path / "log") as process:
+    broker: Any = cast("Any", Redis).from_url(own_db(valkey_url))
+    with closing(broker), gateway_process(port, line.url, own_db(valkey_url), tmp_path / "log") as process:
         wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+        before = broker.llen(turn_queue("interactive"))
         with ThreadPoolExecutor(1) as pool:
             post = pool.submit(httpx2.post, f"{url}{path}", json=asked, headers={"Prefer": "wait=60"}, timeout=60)
             turn_id = wait_until(lambda: _first_turn(url), "the turn")
+            wait_until(lambda: broker.llen(turn_queue("interactive")) > before, "its wake-up")
             line.silence()
             process.send_signal(signal.SIGTERM)
             answer = post.result(60)
