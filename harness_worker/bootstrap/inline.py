@@ -16,7 +16,7 @@ from harness_worker.adapters.memory.events import NoEvents
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.adapters.sql.artifacts import SqlArtifacts
-from harness_worker.adapters.sql.engine import make_engine, reading
+from harness_worker.adapters.sql.engine import close_for_good, make_engine, reading
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.adapters.sql.scores import SqlScores
@@ -91,7 +91,7 @@ class AgentHarness:
             self._settings = given.model_copy(update=alone)
             upgrade(url)
             self._engine = make_engine(url)
-            ending.callback(self._engine.dispose)
+            ending.callback(close_for_good, self._engine)
             self._memories = SqlMemories(self._engine)
             self._tracing = self._begin_tracing(traces)
             if self._tracing is not None:

@@ -146,6 +146,23 @@ def test_tools_know_the_metadata_of_their_turn(tmp_path: Path) -> None:
     harness.close()
 
 
+def harness_of_a_hanging_tool(place: Path, effect: Effect, ended: threading.Event) -> AgentHarness:
+    """One agent, which calls a tool that goes on until ``ended``, past its time, and then says that it went on."""
+    registry = Registry()
+
+    @registry.tool(effect=effect, timeout_s=0.5)
+    def hang() -> str:
+        """Outlive the turn."""
+        return str(ended.wait(60))
+
+    script = place / "script.jsonl"
+    asks: dict[str, Any] = {"step": 0, "content": [{"type": "tool_use", "id": "1", "name": "hang", "input": {}}]}
+    said: dict[str, Any] = {"step": 1, "content": [{"type": "text", "text": "Went on."}]}
+    script.write_text("\n".join(map(json.dumps, [asks, said])))
+    registry.agent("clerk", model=f"scripted:{script}", tools=[hang])
+    return AgentHarness(registry, Settings(home=place))
+
+
 @pytest.mark.parametrize(
     ("effect", "content"),
     [
@@ -157,19 +174,8 @@ def test_call_that_outlives_its_time_is_left_alone_and_the_turn_goes_on(
     tmp_path: Path, effect: Effect, content: str
 ) -> None:
     """Its thread cannot be ended, so the turn continues without waiting for it."""
-    registry, ended = Registry(), threading.Event()
-
-    @registry.tool(effect=effect, timeout_s=0.5)
-    def hang() -> str:
-        """Outlive the turn."""
-        return str(ended.wait(60))
-
-    script = tmp_path / "script.jsonl"
-    asks: dict[str, Any] = {"step": 0, "content": [{"type": "tool_use", "id": "1", "name": "hang", "input": {}}]}
-    said: dict[str, Any] = {"step": 1, "content": [{"type": "text", "text": "Went on."}]}
-    script.write_text("\n".join(map(json.dumps, [asks, said])))
-    registry.agent("clerk", model=f"scripted:{script}", tools=[hang])
-    harness = AgentHarness(registry, Settings(home=tmp_path))
+    ended = threading.Event()
+    harness = harness_of_a_hanging_tool(tmp_path, effect, ended)
     try:
         turn = harness.run_turn(None, "Do it.", budget={"timeout_s": 50})
     finally:
@@ -177,6 +183,31 @@ def test_call_that_outlives_its_time_is_left_alone_and_the_turn_goes_on(
     assert (turn.status, turn.output_text) == ("completed", "Went on.")
     assert turn.calls[0].content.startswith(content)
     harness.close()
+
+
+@pytest.mark.parametrize("effect", [Effect.LOCAL_WRITE, Effect.READ_ONLY])
+def test_call_that_outlives_its_harness_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, effect: Effect
+) -> None:
+    """Its thread ends with at most one line in the log, and does not make the removed journal anew."""
+    place, ended = tmp_path / "of_journals", threading.Event()
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    fallen: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", fallen.append)
+    harness, others = harness_of_a_hanging_tool(tmp_path, effect, ended), threading.enumerate()
+    try:
+        harness.run_turn(None, "Do it.")
+        caplog.clear()
+        harness.close()
+        (left,) = (thread for thread in threading.enumerate() if thread not in others)
+    finally:
+        ended.set()
+    left.join(30)
+    assert not left.is_alive()
+    assert fallen == []
+    assert len(caplog.records) <= 1, caplog.text
+    assert list(place.iterdir()) == []
 
 
 def judged_by(registry: Registry, judge: str, place: Path) -> AgentHarness:

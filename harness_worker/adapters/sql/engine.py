@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from psycopg.pq import PipelineStatus, TransactionStatus
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -18,6 +18,7 @@ from harness_worker.databases import (
     postgres_arguments,
     prepare_sqlite,
 )
+from harness_worker.errors import ConfigError
 from harness_worker.schema import give_clock
 
 _READ_ONLY: Final = "harness_read_only"
@@ -90,6 +91,19 @@ def close(engine: Engine) -> None:
     """Close every connection; those still in use by other threads are closed as soon as they are given back."""
     event.listen(engine.pool, "checkin", _close_returned)
     engine.dispose()
+
+
+def close_for_good(engine: Engine) -> None:
+    """The same, and refuse new connections: they would make the file of a removed SQLite database anew.
+
+    Whoever asks for one gets a ``ConfigError``.
+    """
+    event.listen(engine, "do_connect", _refuse, insert=True)
+    close(engine)
+
+
+def _refuse(*_arguments: object) -> NoReturn:
+    raise ConfigError("the database was closed")
 
 
 def _close_returned(_driver: object, record: ConnectionPoolEntry) -> None:
