@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api_gateway.streams.permission import MayGoOn, Permission
+from api_gateway.concurrency.patience import beating
+from api_gateway.streams.permission import ASK_S, MayGoOn, Permission
 
 PATIENCE_S: Final = 1.0
 """How long a download waits to hear whether its key is still accepted, before it goes on without the answer."""
@@ -58,9 +60,11 @@ async def _permitted(
 ) -> AsyncGenerator[str | bytes]:
     permission = Permission(may_go_on)
     try:
-        async for part in parts:
-            if not await permission.holds(PATIENCE_S):
-                raise BrokenOffError("its API key is no longer accepted")
-            yield part
+        async with aclosing(beating(parts, ASK_S)) as coming:  # which lets a read end that the client leaves
+            async for part in coming:
+                if not await permission.holds(PATIENCE_S):
+                    raise BrokenOffError("its API key is no longer accepted")
+                if part is not None:
+                    yield part
     finally:
         permission.leave()
