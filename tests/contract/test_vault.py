@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,6 +143,41 @@ def test_vault_that_goes_away_is_worth_another_try(root: Path, tmp_path: Path) -
         vault.pack("money", 4)
     (tmp_path / "moved").rename(root)
     assert found(vault, "money")
+
+
+@pytest.fixture(params=["file", "directory"])
+def deep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Errors of the system that meet whoever opens the file, or the directory, ``deep``; each is met once."""
+    owner, name = {"file": (Path, "read_text"), "directory": (os, "scandir")}[request.param]
+    errors, opened = list[int](), getattr(owner, name)
+
+    def failing(path: Path | str, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - as the real one
+        if errors and "deep" in str(path):
+            number = errors.pop()
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(owner, name, failing)
+    return errors
+
+
+def test_document_that_cannot_be_read_for_a_moment_is_not_forgotten(root: Path, deep: list[int]) -> None:
+    """A lack of descriptors ends without a change of the file that would have it read again."""
+    vault = DirectoryVault(str(root), make_retriever())
+    deep.append(errno.EMFILE)
+    with pytest.raises(TransientError, match=r"cannot be read: .*Too many open files"):
+        vault.pack("warehouse", 4)
+    assert found(vault, "warehouse") == ["deep/notes.txt#1"]
+
+
+def test_document_that_may_not_be_read_is_left_out(
+    root: Path, deep: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are read, and the log names it."""
+    vault = DirectoryVault(str(root), make_retriever())
+    deep.append(errno.EACCES)
+    assert found(vault, "warehouse money") == ["refunds.md#1"]
+    assert "left out: Permission denied" in caplog.text
 
 
 def test_vault_is_read_by_one_thread_for_all(root: Path) -> None:

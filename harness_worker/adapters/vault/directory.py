@@ -27,6 +27,10 @@ MAX_FILE_BYTES: Final = 2_000_000
 INDEXING_S: Final = 10.0
 """How long to wait for another thread that reads the directory."""
 
+_LEFT_OUT: Final = (FileNotFoundError, NotADirectoryError, PermissionError)
+"""Errors that leave out a file or subdirectory: only a change of it, which is noticed, makes it readable. Any other may
+pass by itself, such as a lack of descriptors."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
@@ -53,7 +57,8 @@ class _Shelf:
 class DirectoryVault:
     """Reads the directory when first asked, and again once a file was added, removed or changed.
 
-    Left out are hidden files, links that lead out of it, files above 2 MB and files whose names are not UTF-8.
+    Left out are hidden files, links that lead out of it, files above 2 MB, files that may not be read and files whose
+    names are not UTF-8.
 
     Args:
         directory: The directory of the documents.
@@ -77,7 +82,7 @@ class DirectoryVault:
         """The passages that fit a query, best first, at most ``limit``, and the preferences.
 
         Raises:
-            TransientError: The directory cannot be read now, or reading it takes too long.
+            TransientError: The directory, or something in it, cannot be read now, or reading it takes too long.
         """
         shelf = self._current()
         found = shelf.index.search(query, limit)
@@ -110,9 +115,11 @@ class DirectoryVault:
             return None
         try:
             return clean_text((self._root / file.path).read_text(encoding="utf-8", errors="replace"))
-        except OSError as error:
+        except _LEFT_OUT as error:
             log.warning("vault %s: %s left out: %s", self._root, file.path, error.strerror)
             return None
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def _files(self) -> Iterator[_File]:
         for directory, subdirectories, names in os.walk(self._root, onerror=self._lost):
@@ -135,6 +142,9 @@ class DirectoryVault:
             )
 
     def _lost(self, error: OSError) -> None:
-        if Path(error.filename) == self._root:
-            raise TransientError(f"the vault {self._root} cannot be read: {error.strerror}") from error
+        if Path(error.filename) == self._root or not isinstance(error, _LEFT_OUT):
+            raise self._unreadable(error) from error
         log.warning("vault %s: %s left out: %s", self._root, error.filename, error.strerror)
+
+    def _unreadable(self, error: OSError) -> TransientError:
+        return TransientError(f"the vault {self._root} cannot be read: {error}")
