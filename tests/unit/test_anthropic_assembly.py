@@ -119,6 +119,14 @@ def test_deltas_of_an_unknown_kind_are_left_out_and_told_once(caplog: pytest.Log
     assert caplog.text.count("hologram_delta") == 1
 
 
+def test_block_of_an_unknown_kind_is_filled_by_its_deltas() -> None:
+    """It is sent back, so it must be whole: a summary of the provider's own begins without its text, for example."""
+    summary = {"type": "compaction", "content": None, "more": {"a": 1}}
+    pieces = [goes_on({"type": "compaction_delta", "content": text}) for text in ("They ", "double.")]
+    (kept,) = put_together(begins(summary), *pieces, goes_on({"type": "novel_delta", "more": {"b": 2}})).content
+    assert kept == {"type": "compaction", "content": "They double.", "more": {"b": 2}}
+
+
 @pytest.mark.parametrize("name", ["anthropic/claude-sonnet-5-5", "us.anthropic.claude-sonnet-5-5-v1:0", "latest"])
 def test_model_that_a_proxy_names_otherwise_costs_what_the_one_asked_for_costs(name: str) -> None:
     """A dollar budget must not be off without a word."""

@@ -192,7 +192,7 @@ class Assembly:
             case "citations_delta":
                 block["citations"] = [*(block.get("citations") or []), delta["citation"]]
             case unknown:
-                _tell_unknown(_text(unknown)[:MOST_KIND_CHARS])
+                _fill(block, delta, _text(unknown)[:MOST_KIND_CHARS])
 
     def _count(self, usage: Event) -> None:
         """Update the counts. They are cumulative: a later one replaces an earlier, a missing one changes nothing."""
@@ -218,6 +218,16 @@ class Assembly:
         if text:
             self._said.append(clean_text(text))
             self._on_text(self._said[-1])
+
+
+def _fill(block: dict[str, Any], delta: Event, kind: str) -> None:
+    """Add a delta of an unknown kind to the fields of the same names that its block, of such a kind too, began with."""
+    names = [name for name in delta if name != "type" and name in block and block["type"] not in _TEXTS]
+    for name in names:
+        old, new = block[name], delta[name]
+        block[name] = old + new if isinstance(old, str) and isinstance(new, str) else new
+    if not names:
+        _tell_unknown(kind)
 
 
 @lru_cache(maxsize=UNKNOWN_KINDS_TOLD)
