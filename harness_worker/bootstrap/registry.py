@@ -74,8 +74,8 @@ class Registry(registry.Registry):
         own = tools or {}
         check_choice(name, include=include, exclude=exclude, tools=own, options=options, trust_hints=trust_hints)
         servers = _servers(name)
-        place = servers.place_of(name, command=command, env=env, cwd=cwd, url=url, headers=headers)
-        server = servers.server_of(place, connect_timeout_s=connect_timeout_s)
+        endpoint = servers.endpoint_of(name, command=command, env=env, cwd=cwd, url=url, headers=headers)
+        server = servers.server_of(endpoint, connect_timeout_s=connect_timeout_s)
         chosen = wanted(name, server.tools, include=include, exclude=exclude, changed=own)
         names = names_of(name, [tool.name for tool in server.tools])
         for tool in chosen:

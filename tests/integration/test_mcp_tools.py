@@ -39,7 +39,7 @@ from harness_worker.adapters.mcp.contents import text_of
 from harness_worker.adapters.mcp.endpoints import Mode
 from harness_worker.adapters.mcp.exchanges import Exchange
 from harness_worker.adapters.mcp.keeping import KeptConnection
-from harness_worker.adapters.mcp.servers import place_of
+from harness_worker.adapters.mcp.servers import endpoint_of
 from harness_worker.core.registration.tool_options import ToolKeywords
 from harness_worker.errors import ConfigError
 from harness_worker.ports import ignore
@@ -109,8 +109,8 @@ def kept(before: Proxy) -> Generator[KeptConnection]:
 
 
 def _kept(url: str, mode: Mode = "auto") -> KeptConnection:
-    place = place_of("tickets", command=None, env=None, cwd=None, url=url, headers={"x-token": SECRET})
-    return KeptConnection(place, mode=mode, connect_timeout_s=30.0)
+    endpoint = endpoint_of("tickets", command=None, env=None, cwd=None, url=url, headers={"x-token": SECRET})
+    return KeptConnection(endpoint, mode=mode, connect_timeout_s=30.0)
 
 
 def called(registry: Registry, tool: str, seconds: float = 30.0, **arguments: object) -> str:
@@ -195,8 +195,8 @@ def test_server_learns_the_key_and_only_its_own_environment(registry: Registry, 
 
 def test_connection_is_kept_until_its_server_dies(notes: Notes) -> None:
     """Calls share a server; after its death the next call starts another and succeeds."""
-    place = place_of("files", command=STDIO, env={"NOTES": str(notes.file)}, cwd=None, url=None, headers=None)
-    kept = KeptConnection(place, mode="auto", connect_timeout_s=20.0)
+    endpoint = endpoint_of("files", command=STDIO, env={"NOTES": str(notes.file)}, cwd=None, url=None, headers=None)
+    kept = KeptConnection(endpoint, mode="auto", connect_timeout_s=20.0)
     process = McpTool(server="files", tool="process", kept=kept)
     pid, again = (json.loads(process({}, context()))["pid"] for _ in range(2))
     assert pid == again
@@ -241,8 +241,8 @@ def test_call_that_is_given_up_harms_no_other(behind: HttpServer, notes: Notes) 
 
 def test_call_may_take_longer_than_connecting_may(behind: HttpServer) -> None:
     """The limit is for opening a connection, not for how long it lasts."""
-    place = place_of("tickets", command=None, env=None, cwd=None, url=behind.url, headers=None)
-    kept = KeptConnection(place, mode="auto", connect_timeout_s=4.0)
+    endpoint = endpoint_of("tickets", command=None, env=None, cwd=None, url=behind.url, headers=None)
+    kept = KeptConnection(endpoint, mode="auto", connect_timeout_s=4.0)
     assert tool("linger", kept)({"s": 4.5}, context()) == "lingered"
     kept.close()
 
@@ -365,8 +365,8 @@ def test_headers_that_cannot_be_told_ask_nobody(before: Proxy) -> None:
     def raises() -> dict[str, str]:
         raise KeyError(SECRET)
 
-    place = place_of("tickets", command=None, env=None, cwd=None, url=before.url, headers=raises)
-    kept = KeptConnection(place, mode="auto", connect_timeout_s=30.0)
+    endpoint = endpoint_of("tickets", command=None, env=None, cwd=None, url=before.url, headers=raises)
+    kept = KeptConnection(endpoint, mode="auto", connect_timeout_s=30.0)
     with pytest.raises(ToolTransientError, match="tickets was not reached: KeyError") as missed:
         tool("add", kept)({"a": 1, "b": 1}, context())
     assert type(missed.value) is ToolTransientError

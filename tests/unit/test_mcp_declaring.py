@@ -10,7 +10,7 @@ from mcp_types import CallToolResult, TextContent
 
 from harness_worker import Registry
 from harness_worker.adapters.mcp.contents import text_of
-from harness_worker.adapters.mcp.servers import place_of
+from harness_worker.adapters.mcp.servers import endpoint_of
 from harness_worker.errors import ConfigError
 
 SECRET = "open-sesame"  # noqa: S105 - everybody knows it
@@ -76,8 +76,8 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_secrets_are_not_shown() -> None:
     """Neither in a repr nor where it is told which server is meant."""
     url = f"https://user:{SECRET}@example.org/mcp?token={SECRET}"
-    web = place_of("s", command=None, env=None, cwd=None, url=url, headers={"a": SECRET})
-    own = place_of("s", command=["x"], env={"A": SECRET}, cwd=None, url=None, headers=None)
+    web = endpoint_of("s", command=None, env=None, cwd=None, url=url, headers={"a": SECRET})
+    own = endpoint_of("s", command=["x"], env={"A": SECRET}, cwd=None, url=None, headers=None)
     assert SECRET not in f"{web} {own} {web!r} {own!r}"
     assert str(own) == "MCP server 's' (x)"
 

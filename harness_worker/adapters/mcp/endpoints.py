@@ -33,7 +33,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Endpoint:
     """Where a server is: a command, or a URL. Its ``repr`` shows nothing that may be secret.
 
     Args:

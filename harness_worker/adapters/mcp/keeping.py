@@ -20,7 +20,7 @@ import anyio
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from harness_worker.adapters.mcp.endpoints import Mode, Place
+from harness_worker.adapters.mcp.endpoints import Endpoint, Mode
 from harness_worker.adapters.mcp.exchanges import EXCHANGE, Exchange
 from harness_worker.adapters.mcp.reasons import reason_of
 from harness_worker.core.tool_results import without_paths
@@ -55,14 +55,14 @@ class KeptConnection:
     Other calls on that connection finish first.
 
     Args:
-        place: The server.
+        endpoint: The server.
         mode: How to agree on the protocol's version.
         connect_timeout_s: How long opening a connection may take, in seconds.
     """
 
-    def __init__(self, place: Place, *, mode: Mode, connect_timeout_s: float) -> None:
-        self._make_home = partial(_Home, place, mode, connect_timeout_s)
-        self._name = place.name
+    def __init__(self, endpoint: Endpoint, *, mode: Mode, connect_timeout_s: float) -> None:
+        self._make_home = partial(_Home, endpoint, mode, connect_timeout_s)
+        self._name = endpoint.name
         self._lock = threading.Lock()
         self._home: _Home | None = None
 
@@ -113,12 +113,12 @@ class KeptConnection:
 class _Home:
     """An event loop on a thread of its own, and the connections that are used on that thread."""
 
-    def __init__(self, place: Place, mode: Mode, connect_timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, mode: Mode, connect_timeout_s: float) -> None:
         self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=_run, args=(self.loop,), name=f"mcp-{place.name}", daemon=True)
+        self.thread = threading.Thread(target=_run, args=(self.loop,), name=f"mcp-{endpoint.name}", daemon=True)
         self.connection: _Connection | None = None
         self._ending: set[_Connection] = set()
-        self._connect = partial(_Connection, place, mode, connect_timeout_s)
+        self._connect = partial(_Connection, endpoint, mode, connect_timeout_s)
 
     def start(self) -> None:
         """Start the thread; if the system refuses it, close the loop."""
@@ -192,9 +192,9 @@ def _forget(connections: set[_Connection], connection: _Connection, _: object) -
 class _Connection:
     """One connection; used only on the loop's thread."""
 
-    def __init__(self, place: Place, mode: Mode, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, mode: Mode, timeout_s: float) -> None:
         self.is_left = False
-        self._place = place
+        self._endpoint = endpoint
         self._calls = 0
         self._idle = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -235,7 +235,7 @@ class _Connection:
         margin_s = min(_OPEN_MARGIN_S, within_s * _OPEN_MARGIN_SHARE)
         await asyncio.wait({self._opened}, timeout=within_s - margin_s)
         if not self._opened.done():
-            raise Unreached(f"{self._place.name} was not reached: there is no connection yet")
+            raise Unreached(f"{self._endpoint.name} was not reached: there is no connection yet")
         return self._opened.result()
 
     async def _hold(self, mode: Mode, timeout_s: float) -> None:
@@ -244,7 +244,7 @@ class _Connection:
         EXCHANGE.set(exchange)
         try:
             with _stderr() as said, anyio.fail_after(timeout_s) as scope:
-                async with self._place.opened(mode=mode, said=said, on_end=self.leave) as client:
+                async with self._endpoint.opened(mode=mode, said=said, on_end=self.leave) as client:
                     scope.deadline = math.inf
                     self._opened.set_result(client)
                     await self._idle.wait()
@@ -254,10 +254,10 @@ class _Connection:
             self.leave()
 
     def _failed(self, why: str) -> None:
-        log.warning("%s: no connection: %s", self._place, why)
+        log.warning("%s: no connection: %s", self._endpoint, why)
         if self._opened.done():
             return
-        self._opened.set_exception(Unreached(f"{self._place.name} was not reached: {without_paths(why)}"))
+        self._opened.set_exception(Unreached(f"{self._endpoint.name} was not reached: {without_paths(why)}"))
         self._opened.exception()  # read it, as nobody may be waiting for it any more
 
 

@@ -9,7 +9,7 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 from harness_worker.adapters.mcp.calls import McpTool
-from harness_worker.adapters.mcp.endpoints import Headers, Place, checked_headers
+from harness_worker.adapters.mcp.endpoints import Endpoint, Headers, checked_headers
 from harness_worker.adapters.mcp.keeping import KeptConnection
 from harness_worker.adapters.mcp.tool_listing import listed
 from harness_worker.core.registration.tool_servers import ListedTool
@@ -47,20 +47,20 @@ class McpServer:
         self.kept.close()
 
 
-def server_of(place: Place, *, connect_timeout_s: float) -> McpServer:
+def server_of(endpoint: Endpoint, *, connect_timeout_s: float) -> McpServer:
     """Ask a server for its tools.
 
     Raises:
         ConfigError: The server cannot be reached.
     """
     _keep_quiet()
-    mode, tools = listed(place, timeout_s=connect_timeout_s)
+    mode, tools = listed(endpoint, timeout_s=connect_timeout_s)
     return McpServer(
-        name=place.name, tools=tools, kept=KeptConnection(place, mode=mode, connect_timeout_s=connect_timeout_s)
+        name=endpoint.name, tools=tools, kept=KeptConnection(endpoint, mode=mode, connect_timeout_s=connect_timeout_s)
     )
 
 
-def place_of(
+def endpoint_of(
     name: str,
     *,
     command: Sequence[str] | None,
@@ -68,7 +68,7 @@ def place_of(
     cwd: str | None,
     url: str | None,
     headers: Headers | None,
-) -> Place:
+) -> Endpoint:
     """Where a server is, after checking the declaration.
 
     Raises:
@@ -80,7 +80,9 @@ def place_of(
             raise ConfigError(f"{label}: {mend}")
     if headers is not None and not callable(headers):
         checked_headers(label, headers)
-    return Place(name=name, command=tuple(command or ()), url=url or "", env=env or {}, cwd=cwd, headers=headers or {})
+    return Endpoint(
+        name=name, command=tuple(command or ()), url=url or "", env=env or {}, cwd=cwd, headers=headers or {}
+    )
 
 
 def _rules(*, command: object, env: object, cwd: object, url: object, headers: object) -> list[tuple[bool, str]]:

@@ -12,7 +12,7 @@ import anyio
 from mcp import Client
 from mcp_types import Tool
 
-from harness_worker.adapters.mcp.endpoints import Mode, Place
+from harness_worker.adapters.mcp.endpoints import Endpoint, Mode
 from harness_worker.adapters.mcp.exchanges import EXCHANGE, Exchange
 from harness_worker.adapters.mcp.reasons import reason_of
 from harness_worker.core.registration.tool_servers import ListedTool
@@ -27,7 +27,7 @@ _MOST_SAID: Final = 300
 _SHORTEST_SECRET: Final = 4
 
 
-def listed(place: Place, *, timeout_s: float) -> tuple[Mode, tuple[ListedTool, ...]]:
+def listed(endpoint: Endpoint, *, timeout_s: float) -> tuple[Mode, tuple[ListedTool, ...]]:
     """How to talk to the server, and its tools.
 
     Raises:
@@ -36,11 +36,11 @@ def listed(place: Place, *, timeout_s: float) -> tuple[Mode, tuple[ListedTool, .
     exchange = Exchange()
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         try:  # on a thread of its own, as a notebook's thread already has a loop
-            return within(timeout_s + _CLOSING_S, partial(asyncio.run, _listed(place, exchange, said, timeout_s)))
+            return within(timeout_s + _CLOSING_S, partial(asyncio.run, _listed(endpoint, exchange, said, timeout_s)))
         except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the application's author is told what to fix
             reason = reason_of(error, exchange, within_s=timeout_s)
             raise ConfigError(
-                f"{place} cannot be asked for its tools: {reason}{_last(said, place)}; {_mend(place)}"
+                f"{endpoint} cannot be asked for its tools: {reason}{_last(said, endpoint)}; {_mend(endpoint)}"
             ) from None
 
 
@@ -58,7 +58,7 @@ async def all_tools(client: Client) -> Iterable[Tool]:
 
 
 async def _listed(
-    place: Place, exchange: Exchange, said: TextIO, timeout_s: float
+    endpoint: Endpoint, exchange: Exchange, said: TextIO, timeout_s: float
 ) -> tuple[Mode, tuple[ListedTool, ...]]:
     """Try the protocol of current servers for half of the time, then that of older ones for the rest.
 
@@ -67,16 +67,16 @@ async def _listed(
     EXCHANGE.set(exchange)
     with anyio.fail_after(timeout_s):
         try:
-            with anyio.fail_after(timeout_s / 2 if place.command else timeout_s):
-                return "auto", await _tools(place, "auto", said)
+            with anyio.fail_after(timeout_s / 2 if endpoint.command else timeout_s):
+                return "auto", await _tools(endpoint, "auto", said)
         except Exception:
-            if not place.command:
+            if not endpoint.command:
                 raise
-        return "legacy", await _tools(place, "legacy", said)
+        return "legacy", await _tools(endpoint, "legacy", said)
 
 
-async def _tools(place: Place, mode: Mode, said: TextIO) -> tuple[ListedTool, ...]:
-    async with place.opened(mode=mode, said=said) as client:
+async def _tools(endpoint: Endpoint, mode: Mode, said: TextIO) -> tuple[ListedTool, ...]:
+    async with endpoint.opened(mode=mode, said=said) as client:
         return tuple(map(_tool, await all_tools(client)))
 
 
@@ -92,19 +92,19 @@ def _tool(tool: Tool) -> ListedTool:
     )
 
 
-def _last(said: TextIO, place: Place) -> str:
+def _last(said: TextIO, endpoint: Endpoint) -> str:
     """The last line that a command wrote to its standard error, without its variables' values."""
     said.seek(0)
     lines = [line.strip() for line in said if line.strip()]
     if not lines:
         return ""
     last = lines[-1][:_MOST_SAID]
-    for value in place.env.values():
+    for value in endpoint.env.values():
         if len(value) >= _SHORTEST_SECRET:
             last = last.replace(value, "***")
     return f"; it said: {last}"
 
 
-def _mend(place: Place) -> str:
-    how = "run the command by hand" if place.command else "see that it runs, and the URL and the headers are right"
+def _mend(endpoint: Endpoint) -> str:
+    how = "run the command by hand" if endpoint.command else "see that it runs, and the URL and the headers are right"
     return f"{how}, or give it longer with connect_timeout_s=…"
