@@ -28,7 +28,7 @@ from harness_worker.core.registration.delegation import Delegation
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.core.sources.citations import Citation, CitationKind
-from harness_worker.core.text import REPLACEMENT, UNSTORABLE
+from harness_worker.core.text import clean_text
 from harness_worker.wire import Approval, StopReason, Strategy, TurnStatus, as_mapping, fields_of
 
 TURN_FIELDS: Final = tuple(field.name for field in fields(Turn))
@@ -154,7 +154,7 @@ def _column(value: Any) -> Any:  # noqa: ANN401 - any field in, any column out
         case Enum():
             return value.value
         case str():
-            return UNSTORABLE.sub(REPLACEMENT, value)
+            return clean_text(value)
         case tuple():
             return [_column(each) for each in cast("tuple[object, ...]", value)] or None
         case Mapping():
