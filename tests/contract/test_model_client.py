@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -272,3 +273,16 @@ def test_model_says_when_its_script_cannot_be_read(model: ModelClient, tmp_path:
     """A missing file ends the turn with an error that names the file."""
     with pytest.raises(ModelError, match=r"absent\.jsonl: the script cannot be read: No such file"):
         model.complete(asked(tmp_path / "absent.jsonl"))
+
+
+def test_model_whose_script_gets_no_file_is_worth_another_try(model: ModelClient, script: Script) -> None:
+    """The process is short of descriptors; nothing is wrong with the script."""
+    file = script({"step": 0, "content": TEXT})
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, usual[1]))
+    try:
+        with pytest.raises(TransientError, match="the script cannot be read: Too many open files"):
+            model.complete(asked(file))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    assert model.complete(asked(file)).content == tuple(TEXT)

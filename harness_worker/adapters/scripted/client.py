@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.wire import DEFAULT_SCRIPT
+
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors that say nothing about the file: the system was short of descriptors or memory."""
 
 SHOWN: Final = 10
 """How many scripts are listed in the error about a missing one."""
@@ -44,7 +48,8 @@ class ScriptedModel:
             ModelError: The file cannot be read, the line is invalid, or it has an ``error``.
             ScriptExhausted: The script has no such step.
             Stopped: ``request.stop`` was set during the line's latency; contains what was said by then.
-            TransientError: The line's ``latency_s`` is longer than the call may take.
+            TransientError: The line's ``latency_s`` is longer than the call may take, or the system could not open the
+                file at this moment.
         """
         line = self._line(request)
         _play(line, request)
@@ -73,7 +78,8 @@ class ScriptedModel:
                 loaded = _Loaded(stamp=stamp, script=parse_script(file, path.read_bytes()))
                 self._loaded[path] = loaded
         except OSError as error:
-            raise ModelError(f"{file}: the script cannot be read: {error.strerror}") from error
+            raised = TransientError if error.errno in _PASSING else ModelError
+            raise raised(f"{file}: the script cannot be read: {error.strerror}") from error
         return loaded.script
 
 
