@@ -153,9 +153,10 @@ def variable_of(field: str) -> str:
 def _complaint(error: ErrorDetails) -> str:
     if not error["loc"]:  # about several settings, which the message names
         return complaint(error)
-    field = str(error["loc"][0])
-    return refusal(variable_of(field), error, is_secret=_is_secret(field))
+    variable = variable_of(str(error["loc"][0]))
+    return refusal(variable, error, is_secret=variable in _secrets())
 
 
-def _is_secret(field: str) -> bool:
-    return field in Settings.model_fields and SecretStr in get_args(Settings.model_fields[field].annotation)
+def _secrets() -> set[str]:
+    """The variables that hold secrets."""
+    return {variable_of(name) for name, info in Settings.model_fields.items() if SecretStr in get_args(info.annotation)}

@@ -217,6 +217,14 @@ def test_api_key_is_one_that_a_header_can_hold(monkeypatch: pytest.MonkeyPatch) 
             load_settings(api_key=given)
 
 
+@pytest.mark.parametrize("variable", ["ANTHROPIC_API_KEY", "HARNESS_API_KEY", "HARNESS_FLOWER_AUTH"])
+def test_secret_that_is_no_text_is_not_shown(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in another encoding than UTF-8 may have held it; what can be read of it is secret all the same."""
+    monkeypatch.setenv(variable, "hidden\udce4")
+    with pytest.raises(ConfigError, match=rf"^{variable}=\*\*\*: "):
+        load_settings()
+
+
 def test_heartbeat_that_comes_too_late_for_the_lease_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A healthy write would be told as lost; both variables are named, and nothing else that is set is shown."""
     assert load_settings(heartbeat_s=30.0, lease_ttl_s=60.0).heartbeat_s == 30.0
