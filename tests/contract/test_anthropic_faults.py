@@ -44,6 +44,7 @@ def serving(body: bytes | Iterable[bytes], *, status: int = 200, kind: str = "te
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))  # what is left unread would reset the connection
             self.send_response(status)
             self.send_header("content-type", kind)
             self.end_headers()
