@@ -150,13 +150,19 @@ class InlineDispatcher:
             log.exception("turn %s, which another turn asked for, is left as it is for now", turn_id)
 
     def _have_driven(self, turn_id: str) -> None:
-        """Start a thread that drives a turn that another turn asked for, unless there is one."""
+        """Start a thread that drives a turn that another turn asked for, unless there is one.
+
+        If the system refuses it, the next look tries again.
+        """
         with self._lock:
             driver = self._drivers.get(turn_id)
             if driver is None or not driver.is_alive():
                 driver = threading.Thread(target=self._work_or_log, args=(turn_id,), name="inline-turn", daemon=True)
                 self._drivers[turn_id] = driver
-                driver.start()
+                try:
+                    driver.start()
+                except RuntimeError as error:
+                    log.warning("turn %s, which another turn asked for, is not driven yet: %s", turn_id, error)
 
     def _wakes_of(self, turn_id: str) -> queue.SimpleQueue[None]:
         with self._lock:

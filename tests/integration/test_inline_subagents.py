@@ -178,6 +178,25 @@ def test_agent_goes_on_after_something_went_wrong(
     assert (left, turn.output_text, turn.calls[0].content) == ([], "done", "helped")
 
 
+def test_agent_is_driven_though_the_system_first_gives_it_no_thread(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent's driver tries again at its next look."""
+    starts, left = threading.Thread.start, ["refused"]
+
+    def refused_once(thread: threading.Thread) -> None:
+        if thread.name == "inline-turn" and left:
+            left.pop()
+            raise RuntimeError("can't start new thread")
+        starts(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused_once)
+    team.says("lead", [HELP], "done")
+    team.says("helper", "helped")
+    turn = team.run()
+    assert (left, turn.output_text, turn.calls[0].content) == ([], "done", "helped")
+
+
 def test_wrong_words_for_an_agent_are_told_to_the_model(team: Team) -> None:
     """Wrong arguments for an agent are denied like those for any tool."""
     team.says("lead", [("helper", {"question": "?"}), ("helper", {"input": ""})], "done")
