@@ -1,3 +1,3 @@
-"""Claude behind ``ports.ModelClient``. Only ``client`` loads the SDK, which takes seconds on a slow machine."""
+"""Claude behind ``ports.ModelClient``. Importing ``client`` loads the SDK, which takes seconds on a slow machine."""
 
 from __future__ import annotations

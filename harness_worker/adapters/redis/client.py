@@ -42,20 +42,6 @@ class RedisClient:
         self._timeout_s = socket_timeout_s
         self._mine: tuple[int, LeanRedis] | None = None
 
-    @property
-    def live(self) -> LeanRedis:
-        """This process's client.
-
-        Raises:
-            ConfigError: The URL is not a Redis URL.
-        """
-        mine = self._mine
-        if mine is None or mine[0] != os.getpid():
-            # No lock: a lock held by another thread while forking would stay shut in the child for ever. Two threads
-            # may each make a client here; the loser's is collected.
-            mine = self._mine = (os.getpid(), self._make())
-        return mine[1]
-
     def command(self, *parts: str | int) -> Any:  # noqa: ANN401 - whatever Redis replies
         """Send one command and return its reply.
 
@@ -63,7 +49,7 @@ class RedisClient:
             TransientError: Redis did not answer, or refused.
         """
         with redis_errors_are_transient():
-            return self.live.execute_command(*parts)
+            return self._live.execute_command(*parts)
 
     def run(self, sent: Invocation[R]) -> R:
         """Run one script and return its reply.
@@ -95,13 +81,27 @@ class RedisClient:
             TransientError: Redis did not answer, or refused one of them; the others were done.
         """
         with redis_errors_are_transient():
-            return self.live.batch(commands)
+            return self._live.batch(commands)
 
     def disconnect(self) -> None:
         """Drop every connection; call it in a freshly forked child and at the end. The next use connects anew."""
         mine, self._mine = self._mine, None
         if mine is not None:
             mine[1].connection_pool.disconnect()
+
+    @property
+    def _live(self) -> LeanRedis:
+        """This process's client.
+
+        Raises:
+            ConfigError: The URL is not a Redis URL.
+        """
+        mine = self._mine
+        if mine is None or mine[0] != os.getpid():
+            # No lock: a lock held by another thread while forking would stay shut in the child for ever. Two threads
+            # may each make a client here; the loser's is collected.
+            mine = self._mine = (os.getpid(), self._make())
+        return mine[1]
 
     def _make(self) -> LeanRedis:
         try:
