@@ -279,7 +279,7 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
     aftermath.on_late()
     tally.add(TRACES_LOST)
     for _ in range(2):
-        tally.tell()
+        tally.flush()
     told = scraped(gateway)
     fleet.close()
     more = {"hook_failures_total": 2, "finalizer_failures_total": 1, "late_results_total": 1, "traces_lost_total": 1}

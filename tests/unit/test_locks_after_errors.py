@@ -57,7 +57,7 @@ def _tally() -> Callable[[], object]:
 
     def count() -> None:
         tally.add("late")
-        tally.tell()
+        tally.flush()
 
     return count
 

@@ -29,7 +29,7 @@ class Tally:
         """Count one."""
         self._counted.append(name)
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Add what was counted since the last call to the fleet's counters. Never raises."""
         counted = Counter(self._counted.popleft() for _ in range(len(self._counted)))
         for name, number in counted.items():

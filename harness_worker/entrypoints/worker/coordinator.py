@@ -65,7 +65,7 @@ def serve_turns(
     _stop_when_told(coordinator, heartbeat)
     judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
     sweep = make_artifact_sweep(settings, fleet.artifacts)
-    besides = (tally.tell, judges, _publishing(fleet, knowledge), sweep)
+    besides = (tally.flush, judges, _publishing(fleet, knowledge), sweep)
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=besides)
     return (heartbeat, reconciler) if tracing is None else (heartbeat, reconciler, tracing)
 
