@@ -23,10 +23,14 @@ HarnessError
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
 SYSTEM_ERRORS: Final = (MemoryError, OSError)
 """What the system raises when it fails or is short of something; no bug, and likely to pass, here or elsewhere."""
+
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""The ``errno`` of an error that says nothing about the file: the system was short of descriptors or memory."""
 
 
 class HarnessError(Exception):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -282,6 +284,37 @@ def test_provider_that_is_away_is_transient() -> None:
     """A refused connection is worth another try, and is reported without a traceback."""
     with pytest.raises(TransientError, match=r"connection to the model's provider failed: .*refused"):
         AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}").complete(asking())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SSL_CERT_FILE", "/nonexistent"),
+        ("SSL_CERT_FILE", __file__),
+        ("HTTPS_PROXY", "http://u:s3cret/@proxy"),
+        ("ALL_PROXY", "gopher://u:s3cret@proxy"),
+    ],
+)
+def test_environment_that_cannot_be_used_is_told(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another try is of no use; the message names the variable, and shows no proxy's password."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ModelError, match=rf"provider cannot be asked: .* look at .*{name}") as caught:
+        AnthropicModel(KEY, "https://provider.example").complete(asking())
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_system_that_gives_no_file_is_transient(stub: MessagesStub) -> None:
+    """Nothing is wrong with the certificates that could not be read."""
+    model = AnthropicModel(KEY, stub.url)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, usual[1]))
+    try:
+        with pytest.raises(TransientError, match="the model cannot be asked now: Too many open files"):
+            model.complete(asking())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    stub.answer(said("Hi"))
+    assert model.complete(asking()).content == tuple(said("Hi").content)
 
 
 @pytest.mark.usefixtures("no_threads")

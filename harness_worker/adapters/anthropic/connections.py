@@ -11,6 +11,8 @@ from typing import Any, Final
 import anthropic
 import httpx2
 
+from harness_worker.adapters.anthropic.failures import told_by_environment
+
 CONNECT_TIMEOUT_S: Final = 10.0
 ANTHROPIC: Final = "https://api.anthropic.com"
 
@@ -88,11 +90,19 @@ class ConnectionPool:
         weakref.finalize(self, _close_all, self._free)
 
     def take(self) -> Connection:
-        """Check out a connection, for one user at a time."""
+        """Check out a connection, for one user at a time.
+
+        Raises:
+            ModelError: The environment names a proxy or certificates that cannot be used.
+            TransientError: The system was short of descriptors or memory.
+        """
         with suppress(IndexError):
             return self._free.pop()
-        self._tls = self._tls or httpx2.create_ssl_context()
-        return Connection(self._api_key, self._base_url, self._tls)
+        try:
+            self._tls = self._tls or httpx2.create_ssl_context()
+            return Connection(self._api_key, self._base_url, self._tls)
+        except (OSError, ImportError, ValueError, httpx2.InvalidURL) as error:
+            raise told_by_environment(error) from None
 
     def put(self, connection: Connection) -> None:
         """Return a connection that still works."""

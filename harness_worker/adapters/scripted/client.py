@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,9 @@ from harness_worker.adapters.scripted.lines import (
 )
 from harness_worker.core.budget import Usage
 from harness_worker.core.registration.model_names import SCRIPTED
-from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
+from harness_worker.errors import SHORTAGES, ModelError, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import ModelReply, ModelRequest
 from harness_worker.wire import DEFAULT_SCRIPT
-
-_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors that say nothing about the file: the system was short of descriptors or memory."""
 
 SHOWN: Final = 10
 """How many scripts are listed in the error about a missing one."""
@@ -78,7 +74,7 @@ class ScriptedModel:
                 loaded = _Loaded(stamp=stamp, script=parse_script(file, path.read_bytes()))
                 self._loaded[path] = loaded
         except OSError as error:
-            raised = TransientError if error.errno in _PASSING else ModelError
+            raised = TransientError if error.errno in SHORTAGES else ModelError
             raise raised(f"{file}: the script cannot be read: {error.strerror}") from error
         return loaded.script
 
