@@ -112,6 +112,12 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
+def no_environment(reason: str) -> str:
+    """The message for a user whose environment names a proxy or certificates that cannot be used."""
+    named = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+    return f"no connection can be made with what the environment says ({reason}): look at {named}"
+
+
 _NEXT_URL: Final = re.compile(r";(?=[\w+.-]+://)")
 _SECRET_VALUE: Final = re.compile(r"([?&](?=[^=&]*+=)[^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
 _USER: Final = re.compile(r"((?:[A-Za-z][\w+.-]*:)?/*+)(.*)@", re.DOTALL)

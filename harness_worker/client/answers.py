@@ -96,12 +96,6 @@ def no_address(url: str) -> str:
     return f"{masked(url)!r} is no address of a gateway: give http://HOST:PORT with {_GIVEN}"
 
 
-def no_environment(reason: str) -> str:
-    """The message for a user whose environment names a proxy or certificates that cannot be used."""
-    named = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
-    return f"no connection can be made with what the environment says ({reason}): look at {named}"
-
-
 def body_of(response: httpx2.Response, member: str) -> JsonObject:
     """The JSON object of a successful answer, which has this member.
 

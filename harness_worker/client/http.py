@@ -12,16 +12,9 @@ from urllib.parse import quote
 
 import httpx2
 
-from harness_worker.client.answers import (
-    StackUnreachable,
-    body_of,
-    how_to_start,
-    no_address,
-    no_environment,
-    refusal_of,
-)
+from harness_worker.client.answers import StackUnreachable, body_of, how_to_start, no_address, refusal_of
 from harness_worker.errors import ConfigError
-from harness_worker.urls import host_of, is_loopback
+from harness_worker.urls import host_of, is_loopback, no_environment
 from harness_worker.wire import JsonObject
 
 IDLE: Final = 20

@@ -498,6 +498,18 @@ def test_server_that_cannot_be_asked_is_a_wrong_setting(place: dict[str, Any], s
     assert "pass" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("SSL_CERT_FILE", "/nonexistent"), ("HTTPS_PROXY", f"http://u:{SECRET}/@proxy"), ("ALL_PROXY", "gopher://proxy")],
+)
+def test_environment_that_cannot_be_used_is_told(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the password of a proxy."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=rf"what the environment says \(.*\): look at .*{name}") as refused:
+        Registry().mcp("s", url="https://mcp.example/mcp")
+    assert SECRET not in str(refused.value)
+
+
 def test_how_to_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page shows a server, and an agent that uses it."""
     page = (ROOT / "docs" / "how-to" / "use-mcp-tools.md").read_text()

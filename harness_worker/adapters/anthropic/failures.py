@@ -14,12 +14,12 @@ from anthropic import APIConnectionError, APIStatusError, APITimeoutError
 
 from harness_worker.core.canonical import compact
 from harness_worker.errors import SHORTAGES, HarnessError, ModelError, PromptTooLong, TransientError
+from harness_worker.urls import no_environment
 
 RETRIED_STATUSES: Final = frozenset({408, 409, 429})
 RETRIED_TYPES: Final = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
 MAX_MESSAGE_CHARS: Final = 500
 MAX_ID_CHARS: Final = 100
-_OF_THE_ENVIRONMENT: Final = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
 _TOO_LONG: Final = ("prompt is too long", "input is too long", "exceed context limit")
 
 
@@ -61,8 +61,7 @@ def told_by_environment(error: Exception) -> HarnessError:
     """The meaning of an error before a connection was tried, without its own words: a proxy's may hold a password."""
     if isinstance(error, OSError) and error.errno in SHORTAGES:
         return TransientError(f"the model cannot be asked now: {error.strerror}")
-    why = f"what the environment says cannot be used ({type(error).__name__}): look at {_OF_THE_ENVIRONMENT}"
-    return ModelError(f"the model's provider cannot be asked: {why}")
+    return ModelError(f"the model's provider cannot be asked: {no_environment(type(error).__name__)}")
 
 
 def _may_pass(error: APIStatusError) -> bool:

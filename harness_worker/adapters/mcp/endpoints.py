@@ -18,9 +18,9 @@ from mcp_types import Implementation
 from harness_worker.adapters.mcp.command_guard import guarded
 from harness_worker.adapters.mcp.exchanges import MOST_BYTES, NotingClient
 from harness_worker.adapters.mcp.watching import watched
-from harness_worker.errors import ConfigError
+from harness_worker.errors import SHORTAGES, ConfigError
 from harness_worker.ports import ignore
-from harness_worker.urls import masked
+from harness_worker.urls import masked, no_environment
 
 Headers: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
 Mode: TypeAlias = Literal["auto", "legacy"]
@@ -74,11 +74,19 @@ class Endpoint:
             async with Client(pipes, mode=mode, client_info=info, cache=None) as client:
                 yield client
             return
-        async with NotingClient(self._headers_now, timeout=httpx2.Timeout(IO_TIMEOUT_S, read=None)) as http:
+        async with self._http() as http:
             posts = streamable_http_client(self.url, http_client=http, max_sse_event_size=MOST_BYTES)
             pipes = watched(posts, on_end)
             async with Client(pipes, mode=mode, client_info=info, cache=None) as client:
                 yield client
+
+    def _http(self) -> NotingClient:
+        try:
+            return NotingClient(self._headers_now, timeout=httpx2.Timeout(IO_TIMEOUT_S, read=None))
+        except (OSError, ImportError, ValueError, httpx2.InvalidURL) as error:  # their words may hold a password
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise
+            raise ConfigError(no_environment(type(error).__name__)) from None
 
     def _headers_now(self) -> Mapping[str, str]:
         return checked_headers(str(self), self.headers()) if callable(self.headers) else self.headers
