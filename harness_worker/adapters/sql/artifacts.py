@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Delete, Engine, String, bindparam, delete, literal_column, select, tuple_
 
 from harness_worker.adapters.sql.engine import reading
-from harness_worker.adapters.sql.transactions import TransactionResult, read, write
+from harness_worker.adapters.sql.transactions import read, write_all
 from harness_worker.ports import ExpiredArtifact
 from harness_worker.schema import artifacts, db_now, turns
 
@@ -65,4 +65,4 @@ class SqlArtifacts:
 
     def forget(self, artifact_ids: Sequence[str]) -> None:
         """See ``ports.Artifacts.forget``."""
-        write(self._engine, lambda _: TransactionResult(value=None, writes=[(_FORGET, [{"ids": list(artifact_ids)}])]))
+        write_all(self._engine, [(_FORGET, [{"ids": list(artifact_ids)}])])

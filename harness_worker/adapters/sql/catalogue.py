@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Insert, Select, bindparam, delete, or
 from harness_worker.adapters.sql.engine import make_engine, reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import agent_row
-from harness_worker.adapters.sql.transactions import TransactionResult, read, write
+from harness_worker.adapters.sql.transactions import read, write_all
 from harness_worker.core.budget import BudgetLimits, agent_limits
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.schema import agents, db_now, insert_for
@@ -82,8 +82,7 @@ class SqlCatalogue:
         forget = {"this_app": app, "mine": [row["name"] for row in rows]}
         # One upsert after the other, in a fixed order, so that workers that publish at once wait for each other.
         puts: list[Write] = [(self._put, [row]) for row in due.rows]
-        writes = [*puts, (_FORGET_GONE, [forget] if due.forgets else [])]
-        write(self._engine, lambda _: TransactionResult(value=None, writes=writes))
+        write_all(self._engine, [*puts, (_FORGET_GONE, [forget] if due.forgets else [])])
 
 
 def forget_agents(url: str) -> None:
@@ -97,7 +96,7 @@ def forget_agents(url: str) -> None:
     """
     engine = make_engine(url)
     try:
-        write(engine, lambda _: TransactionResult(value=None, writes=[(delete(agents), [{}])]))
+        write_all(engine, [(delete(agents), [{}])])
     finally:
         engine.dispose()
 

@@ -29,7 +29,7 @@ from harness_worker.adapters.sql.any_of import any_of
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.statements import NOW
-from harness_worker.adapters.sql.transactions import TransactionResult, read, write
+from harness_worker.adapters.sql.transactions import TransactionResult, read, write, write_all
 from harness_worker.core.memory.memories import session_scope
 from harness_worker.schema import batches, db_now, idempotency_keys, memories, metadata, sessions, turns
 from harness_worker.wire import IDEMPOTENCY_KEY_S
@@ -184,7 +184,7 @@ class SqlPruning:
 
     def remove_batches(self, before: float) -> None:
         """Remove the batches made before a time that have no turns left."""
-        write(self._engine, lambda _: TransactionResult(value=None, writes=[(self._batches, [{"before": before}])]))
+        write_all(self._engine, [(self._batches, [{"before": before}])])
 
 
 def removal(connection: Connection, keys: Sequence[Key], before: float) -> TransactionResult[Removed]:

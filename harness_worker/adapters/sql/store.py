@@ -41,7 +41,7 @@ from harness_worker.adapters.sql.statements import (
     add_artifact,
 )
 from harness_worker.adapters.sql.tenants import RUNNING, WAITING, WOKEN
-from harness_worker.adapters.sql.transactions import TransactionResult, committing, read, write
+from harness_worker.adapters.sql.transactions import TransactionResult, committing, read, write, write_all
 from harness_worker.core.afterwards import after, needs_beats
 from harness_worker.core.children import open_delegated
 from harness_worker.core.decisions import Decision, Snapshot
@@ -237,7 +237,7 @@ class SqlTurnStore:
             return
         named = [(run.turn_id, *_step_and_position(run), run.runner) for run in runs]
         values = {"runs": named, "ttl_s": ttl_s}
-        write(self._beats, lambda _: TransactionResult(value=None, writes=[(BEAT_CALLS, [values])]), is_patient=False)
+        write_all(self._beats, [(BEAT_CALLS, [values])], is_patient=False)
 
     def lose_call(self, run: RunningCall) -> str | None:
         """See ``ports.TurnStore.lose_call``; is as impatient as a heartbeat: a worker's main thread waits."""
@@ -260,7 +260,7 @@ class SqlTurnStore:
     def give_back(self, taken: Sequence[OverdueTurn]) -> None:
         """See ``ports.TurnStore.give_back``; turns being looked at are left alone."""
         rows = [{"this_turn": turn.id, "since": turn.since} for turn in sorted(taken)]
-        write(self._engine, lambda _: TransactionResult(value=None, writes=[(GIVE_BACK, rows)] if rows else []))
+        write_all(self._engine, [(GIVE_BACK, rows)])
 
     def ping(self) -> None:
         """See ``ports.TurnStore.ping``; queries no rows."""

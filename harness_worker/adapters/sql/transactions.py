@@ -46,6 +46,15 @@ def write(engine: Engine, work: Callable[[Connection], TransactionResult[T]], *,
     return _repeated(engine, _commit, work, is_patient=is_patient)
 
 
+def write_all(engine: Engine, writes: Sequence[Write], *, is_patient: bool = True) -> None:
+    """Execute the writes and commit; repeated like :func:`write`.
+
+    Raises:
+        TransientError: As there.
+    """
+    write(engine, lambda _: TransactionResult(value=None, writes=writes), is_patient=is_patient)
+
+
 def read(reader: Engine, work: Callable[[Connection], T]) -> T:
     """Run ``work``, which only reads, on a view made by ``reading``; repeated like :func:`write`.
 
