@@ -71,7 +71,7 @@ class GatewayClient:
         settings = load_settings(api_key=api_key)
         url = (settings.gateway_url or HERE) if base_url is None else base_url
         self._http = Http(url, settings.gateway_key, timeout_s, transport)
-        self._patiently = Patience(SystemClock(), away_s=patience_s, busy_s=patience_s)
+        self._patiently = Patience(clock=SystemClock(), away_s=patience_s, busy_s=patience_s)
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +105,8 @@ class GatewayClient:
         """
         other = copy(self)
         busy_s = patience_s if busy_s is None else busy_s
-        other._patiently = Patience(clock or self._patiently.clock, away_s=patience_s, busy_s=busy_s)  # noqa: SLF001
+        clock = clock or self._patiently.clock
+        other._patiently = Patience(clock=clock, away_s=patience_s, busy_s=busy_s)  # noqa: SLF001
         return other
 
     def create_turn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from harness_worker.client.answers import RequestRefused, StackUnreachable
@@ -26,6 +27,7 @@ Refusal = StackUnreachable | RequestRefused
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long requests to a gateway are tried again while their failure may be temporary.
 
@@ -35,10 +37,9 @@ class Patience:
         busy_s: How long the gateway may say that it is busy, in seconds.
     """
 
-    def __init__(self, clock: Clock, *, away_s: float = AWAY_S, busy_s: float = AWAY_S) -> None:
-        self.clock = clock
-        self._away_s = away_s
-        self._busy_s = busy_s
+    clock: Clock
+    away_s: float
+    busy_s: float
 
     def __call__(self, ask: Callable[[], T]) -> T:
         """What ``ask`` finally returns.
@@ -55,10 +56,10 @@ class Patience:
                 outage.endure(refused)
 
     def bound_s(self, refused: Refusal) -> float:
-        """For how long, in all, this failure is endured, in seconds; 0: not at all."""
+        """How long failures such as this are endured, in seconds; 0: not at all."""
         if isinstance(refused, StackUnreachable) or refused.status in BEHIND:
-            return self._away_s
-        return self._busy_s if _is_passing(refused) else 0.0
+            return self.away_s
+        return self.busy_s if _is_passing(refused) else 0.0
 
 
 class Outage:
@@ -70,7 +71,9 @@ class Outage:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._since: float | None = None
+        self._began: float | None = None
+        self._bound_s: float | None = None
+        self._since = 0.0
         self._pause_s = SOON_S
 
     def endure(self, refused: Refusal) -> None:
@@ -79,13 +82,15 @@ class Outage:
         Raises:
             StackUnreachable, RequestRefused: ``refused`` itself, if it will not pass or has not passed for too long.
         """
-        clock = self._patience.clock
-        now = clock.monotonic()
-        self._since = now if self._since is None else self._since
-        left_s = self._since + self._patience.bound_s(refused) - now
+        patience = self._patience
+        now, bound_s = patience.clock.monotonic(), patience.bound_s(refused)
+        self._began = now if self._began is None else self._began
+        if bound_s != self._bound_s:  # a busy gateway that goes away is given the time of any other
+            self._bound_s, self._since = bound_s, now
+        left_s = min(self._since + bound_s, self._began + max(patience.away_s, patience.busy_s)) - now
         if left_s <= 0:
             raise refused
-        clock.wait(min(left_s, max(SOON_S, refused.retry_after_s or self._pause_s)))
+        patience.clock.wait(min(left_s, max(SOON_S, refused.retry_after_s or self._pause_s)))
         self._pause_s = min(LATER_S, self._pause_s * 2)
 
 

@@ -80,6 +80,38 @@ def test_patience_ends(answer: httpx2.Response | Exception, bound_s: float, erro
     assert clock.now_s == pytest.approx(bound_s)
 
 
+def test_gateway_that_restarts_while_its_queue_is_full_is_waited_for() -> None:
+    """However long ago it said for the first time that it is busy; and no longer than any other that is away."""
+    clock, full = SetClock(0.0), refusal(429, "queue_full", "100")
+    client = gateway(full, DOWN, DOWN, full, DOWN, TURN)
+    assert client.with_patience(busy_s=600.0, clock=clock).turn("t1")["id"] == "t1"
+    began, staying_away = clock.now_s, gateway(full, DOWN).with_patience(busy_s=600.0, clock=clock)
+    with pytest.raises(StackUnreachable):
+        staying_away.turn("t1")
+    assert clock.now_s - began == pytest.approx(100 + AWAY_S)
+
+
+def test_gateway_that_is_not_ready_when_it_is_back_is_waited_for() -> None:
+    """By whoever has less patience with a busy one; and altogether no longer than the longer of both times."""
+    clock, starting = SetClock(0.0), refusal(503, "not_ready", "5")
+    client = gateway(*[DOWN] * 20, starting, starting, TURN).with_patience(600, busy_s=10, clock=clock)
+    assert client.turn("t1")["id"] == "t1"
+    changing = [DOWN, *[refusal(503, "not_ready", "1")] * 2] * 100
+    began = clock.now_s
+    with pytest.raises((StackUnreachable, RequestRefused)):
+        gateway(*changing).with_patience(60, busy_s=10, clock=clock).turn("t1")
+    assert clock.now_s - began == pytest.approx(60)
+
+
+@pytest.mark.parametrize("answers", [(DOWN, refusal(503, "not_ready", "20")), (refusal(503, "not_ready", "20"), DOWN)])
+def test_patience_is_one_for_failures_of_both_kinds(answers: tuple[httpx2.Response | Exception, ...]) -> None:
+    """A gateway that answers meanwhile is not waited for twice as long."""
+    clock = SetClock(0.0)
+    with pytest.raises((StackUnreachable, RequestRefused)):
+        gateway(*answers).with_patience(clock=clock).turn("t1")
+    assert clock.now_s == pytest.approx(AWAY_S)
+
+
 @pytest.mark.parametrize(("status", "code"), [(404, "unknown_agent"), (429, "queue_full"), (429, "rate_limited")])
 def test_a_refusal_for_good_is_told_at_once(status: int, code: str) -> None:
     """Nothing is gained by asking again; a limit that names no time is one into which the request never fits."""
