@@ -76,7 +76,7 @@ def events_in(response: httpx2.Response) -> Iterator[JsonObject | None]:
         elif line.startswith("data:"):
             data = line.removeprefix("data:")
         elif data and not line:
-            yield object_in(_parsed(data), "type", response)
+            yield object_in(parsed(data), "type", response)
             data = ""
 
 
@@ -96,13 +96,18 @@ def no_address(url: str) -> str:
     return f"{masked(url)!r} is no address of a gateway: give http://HOST:PORT with {_GIVEN}"
 
 
+def has_type(response: httpx2.Response, media_type: str) -> bool:
+    """Whether an answer says that it is of this type."""
+    return response.headers.get("content-type", "").startswith(media_type)
+
+
 def body_of(response: httpx2.Response, member: str) -> JsonObject:
     """The JSON object of a successful answer, which has this member.
 
     Raises:
         RequestRefused: It is not one, so it was not the gateway that answered.
     """
-    return object_in(_parsed(response.content), member, response)
+    return object_in(parsed(response.content), member, response)
 
 
 def object_in(found: object, member: str, response: httpx2.Response) -> JsonObject:
@@ -113,17 +118,19 @@ def object_in(found: object, member: str, response: httpx2.Response) -> JsonObje
     """
     if isinstance(found, dict) and member in found:
         return cast("JsonObject", found)
-    raise _unexpected(response)
+    raise unexpected(response)
 
 
-def _parsed(text: str | bytes) -> object:
+def parsed(text: str | bytes) -> object:
+    """What a JSON document says; ``None`` if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _unexpected(response: httpx2.Response) -> RequestRefused:
+def unexpected(response: httpx2.Response) -> RequestRefused:
+    """The error that it was not the gateway that answered."""
     url = masked(str(response.url))
     if response.has_redirect_location:
         elsewhere = masked(response.headers["location"])
@@ -142,7 +149,7 @@ def refusal_of(response: httpx2.Response) -> RequestRefused:
         after_s = _retry_after_s(response)
         return RequestRefused(response.status_code, str(problem["code"]), told, problem, retry_after_s=after_s)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return _unexpected(response)
+        return unexpected(response)
 
 
 def _retry_after_s(response: httpx2.Response) -> float | None:

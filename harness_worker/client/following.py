@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterator
 from typing import Final
 
 import httpx2
 
-from harness_worker.client.answers import RequestRefused, StackUnreachable, body_of, events_in, object_in
+from harness_worker.client.answers import (
+    RequestRefused,
+    StackUnreachable,
+    body_of,
+    events_in,
+    has_type,
+    object_in,
+    parsed,
+    unexpected,
+)
 from harness_worker.client.http import Http, batch_path, turn_path
 from harness_worker.client.patience import Outage, Patience
 from harness_worker.wire import TERMINAL_EVENTS, JsonObject, has_ended
@@ -98,7 +106,7 @@ def _live(http: Http, turn_id: str, after: int) -> Iterator[JsonObject | None]:
     asked = {"params": {"after": after}, "headers": {"Accept": "text/event-stream"}}
     timeout = httpx2.Timeout(http.timeout_s, read=STREAM_TIMEOUT_S)
     with http.streamed(turn_path(turn_id, "/events"), timeout=timeout, **asked) as response:
-        if response.headers.get("content-type", "").startswith("text/event-stream"):
+        if has_type(response, "text/event-stream"):
             yield from events_in(response)
         elif response.read():
             yield from body_of(response, "data")["data"]
@@ -107,16 +115,13 @@ def _live(http: Http, turn_id: str, after: int) -> Iterator[JsonObject | None]:
 def _lines(http: Http, batch_id: str, after: str) -> Iterator[JsonObject]:
     asked = {"after": after} if after else None
     with http.streamed(batch_path(batch_id, "/results"), params=asked) as response:
+        if not has_type(response, "application/x-ndjson"):
+            raise unexpected(response)
         for line in filter(None, response.iter_lines()):
-            yield object_in(_whole(line, http), "turn", response)
-
-
-def _whole(line: str, http: Http) -> object:
-    """A line of results as JSON; a proxy may have cut the stream within it, which then looks like an end."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        raise http.unreachable("the results were cut off") from None
+            found = parsed(line)
+            if found is None:  # a proxy may have cut the stream within it, which then looks like an end
+                raise http.unreachable("the results were cut off")
+            yield object_in(found, "turn", response)
 
 
 def _is_over(http: Http, turn_id: str, after: int) -> bool:

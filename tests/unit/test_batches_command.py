@@ -109,7 +109,8 @@ def test_results_come_line_by_line_and_refusals_are_told() -> None:
     """Each result is a JSON object on a line of its own."""
     lines: list[Any] = [{"custom_id": "a", "turn": {"id": "1", "input": "ä"}}, {"custom_id": "b", "turn": {"id": "2"}}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    assert list(client_that_answers(httpx2.Response(200, text=text)).batch_results("01928c")) == lines
+    given = httpx2.Response(200, headers={"content-type": "application/x-ndjson"}, text=text)
+    assert list(client_that_answers(given).batch_results("01928c")) == lines
     problem = {"status": 404, "code": "not_found", "detail": "there is no batch 'x'", "title": "Not Found"}
     with pytest.raises(RequestRefused, match=r"there is no batch 'x' \(404 not_found\)"):
         list(client_that_answers(httpx2.Response(404, json=problem)).batch_results("x"))

@@ -185,9 +185,9 @@ ASKED: dict[str, Callable[[GatewayClient], object]] = {
 }
 
 
-@pytest.mark.parametrize("body", [b'{"message": "welcome"}', b"[1]"])
+@pytest.mark.parametrize("body", [b'{"message": "welcome"}', b"[1]", b"<html>"])
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-def test_client_tells_another_server_that_speaks_json(ask: Callable[[GatewayClient], object], body: bytes) -> None:
+def test_client_tells_another_server_that_has_the_path(ask: Callable[[GatewayClient], object], body: bytes) -> None:
     """What is no turn, batch or list is not handed on as one."""
     with pytest.raises(RequestRefused, match="is it the gateway") as refused:
         ask(_client(httpx2.Response(200, content=body)))

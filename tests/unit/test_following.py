@@ -23,6 +23,7 @@ from harness_worker.urls import host_of, is_loopback
 from tests.unit.engine_kit import SetClock
 
 STREAM = {"content-type": "text/event-stream"}
+LINES = {"content-type": "application/x-ndjson"}
 
 
 class Cut(httpx2.SyncByteStream):
@@ -211,10 +212,10 @@ def test_results_go_on_after_the_last_whole_line() -> None:
     """A cut between or within lines, or a gateway that is away, repeats and loses none."""
     lines = [json.dumps({"custom_id": name, "turn": {"id": name}}) + "\n" for name in "abcd"]
     answers: list[httpx2.Response | Exception] = [
-        httpx2.Response(200, stream=Cut(lines[0])),
+        httpx2.Response(200, headers=LINES, stream=Cut(lines[0])),
         httpx2.ConnectError("down"),
-        httpx2.Response(200, text=lines[1] + lines[2][:-9]),
-        httpx2.Response(200, text=lines[2] + lines[3]),
+        httpx2.Response(200, headers=LINES, text=lines[1] + lines[2][:-9]),
+        httpx2.Response(200, headers=LINES, text=lines[2] + lines[3]),
     ]
     asked: list[str] = []
 
