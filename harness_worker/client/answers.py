@@ -110,6 +110,17 @@ def body_of(response: httpx2.Response, member: str) -> JsonObject:
     return object_in(parsed(response.content), member, response)
 
 
+def text_of(response: httpx2.Response) -> str:
+    """The text of a successful answer.
+
+    Raises:
+        RequestRefused: It is of another type, so it was not the gateway that answered.
+    """
+    if has_type(response, "text/plain"):
+        return response.text
+    raise unexpected(response)
+
+
 def object_in(found: object, member: str, response: httpx2.Response) -> JsonObject:
     """What was ``found`` in a successful answer, an object that has this member.
 

@@ -13,7 +13,7 @@ import httpx2
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.client.answers import RequestRefused, StackUnreachable
 from harness_worker.client.following import batch_results, live_events, recorded_events
-from harness_worker.client.http import Http, batch_path, turn_path
+from harness_worker.client.http import Http, artifact_path, batch_path, turn_path
 from harness_worker.client.patience import AWAY_S, Patience
 from harness_worker.client.polling import poll
 from harness_worker.client.requests import body_with, every, posting_headers, query_of
@@ -212,6 +212,10 @@ class GatewayClient:
         """Keep a call from running, as ``approve`` lets it run; the model reads the ``reason``."""
         return self._answer(turn_id, call_id=call_id, decision="deny", reason=reason)
 
+    def deny_all(self, turn_id: str, message: str) -> JsonObject:
+        """Deny all calls of a turn that wait for a person, as ``deny`` does one; the model reads the ``message``."""
+        return self._answer(turn_id, message=message)
+
     def turns(self, **filters: Any) -> Iterator[JsonObject]:  # noqa: ANN401 - strings, numbers, and the metadata
         """All turns that match, newest first, over as many pages as it takes.
 
@@ -224,6 +228,14 @@ class GatewayClient:
     def turns_page(self, **filters: Any) -> JsonObject:  # noqa: ANN401 - as above
         """One page of turns: ``{data, next}``; pass ``next`` as ``after`` to get the page behind it."""
         return self._send("GET", "/v1/turns", "data", params=query_of(filters))
+
+    def artifact(self, artifact_id: str) -> str:
+        """A tool's whole output that was too long for the model, as long as it is kept (docs/reference/artifacts.md).
+
+        Args:
+            artifact_id: What a call's ``content`` begins with, up to the colon, if its outcome is an artifact.
+        """
+        return self._patiently(partial(self._http.text, artifact_path(artifact_id)))
 
     def usage(self, *, since: str | None = None, until: str | None = None, **query: Any) -> JsonObject:  # noqa: ANN401
         """The usage of turns, added up: ``{from, to, by, data, groups, total}`` (docs/reference/usage.md).

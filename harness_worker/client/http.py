@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from harness_worker.client.answers import StackUnreachable, body_of, how_to_start, no_address, refusal_of
+from harness_worker.client.answers import StackUnreachable, body_of, how_to_start, no_address, refusal_of, text_of
 from harness_worker.errors import ConfigError
 from harness_worker.urls import host_of, is_loopback, no_environment
 from harness_worker.wire import JsonObject
@@ -54,11 +54,11 @@ class Http:
 
     def send(self, method: str, path: str, member: str = "id", **options: Any) -> JsonObject:  # noqa: ANN401 - httpx2's
         """The JSON object that a request is answered with; one without this member is not the gateway's."""
-        with self._reaching():
-            response = self._own().request(method, path, **options)
-        if response.is_success:
-            return body_of(response, member)
-        raise refusal_of(response)
+        return body_of(self._answer(method, path, **options), member)
+
+    def text(self, path: str) -> str:
+        """The whole text that is found there."""
+        return text_of(self._answer("GET", path))
 
     @contextmanager
     def streamed(self, path: str, **options: Any) -> Generator[httpx2.Response]:  # noqa: ANN401 - httpx2's options
@@ -68,6 +68,13 @@ class Http:
                 response.read()
                 raise refusal_of(response)
             yield response
+
+    def _answer(self, method: str, path: str, **options: Any) -> httpx2.Response:  # noqa: ANN401 - httpx2's
+        with self._reaching():
+            response = self._own().request(method, path, **options)
+        if response.is_success:
+            return response
+        raise refusal_of(response)
 
     def _own(self) -> httpx2.Client:
         """The connections of this process: on those that it was forked with, it would get its parent's answers."""
@@ -90,6 +97,11 @@ class Http:
 def turn_path(turn_id: str, part: str = "") -> str:
     """The path of a turn, or of a part of it such as ``"/events"``."""
     return f"/v1/turns/{quote(turn_id, safe='')}{part}"
+
+
+def artifact_path(artifact_id: str) -> str:
+    """The path of an artifact."""
+    return f"/v1/artifacts/{quote(artifact_id, safe='')}"
 
 
 def batch_path(batch_id: str, part: str = "") -> str:

@@ -95,6 +95,30 @@ def test_calls_are_approved_and_denied(outsider: Outsider, client: GatewayClient
     assert (refused.value.status, refused.value.code) == (409, "turn_finished")
 
 
+def test_message_denies_every_call_that_waits(outsider: Outsider, client: GatewayClient) -> None:
+    """The model reads it, and goes on."""
+    asked = [call("ask_put", n=1), call("look", n=1), call("ask_put", n=2)]
+    turn = client.wait(client.create_turn(**outsider.body(asked, "done"))["id"], LONG_S)
+    assert client.deny_all(turn["id"], "not today")["required_actions"] == []
+    ended = client.wait(turn["id"], LONG_S)
+    denied = "denied: approval: not today"
+    assert [each["content"] for each in ended["calls"]] == [denied, '{"n":1}', denied]
+    assert ended["output_text"] == "done"
+
+
+def test_output_that_is_too_long_for_the_model_is_given_whole(outsider: Outsider, client: GatewayClient) -> None:
+    """By the id that its call's content begins with, though the gateway is killed."""
+    output = "ü\u2028" * 10_000
+    turn = client.create_turn(**outsider.body([call("touch", keys=[output])], "done"), wait_s=30)
+    (made,) = turn["calls"]
+    assert made["outcome"] == "ToolArtifactReference"
+    kill_gateway(outsider)
+    assert client.artifact(made["content"].partition(": ")[0]) == output
+    with pytest.raises(RequestRefused, match="there is no artifact 'art_0'") as refused:
+        client.artifact("art_0")
+    assert refused.value.code == "not_found"
+
+
 def test_example_of_the_page_answers_a_turn(outsider: Outsider, client: GatewayClient) -> None:
     """Also one that a turn below it needs a person for."""
     page = (ROOT / "docs" / "how-to" / "call-from-python.md").read_text()

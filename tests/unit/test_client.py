@@ -181,6 +181,7 @@ ASKED: dict[str, Callable[[GatewayClient], object]] = {
     "recorded events": lambda client: list(client.events("t1", follow=False)),
     "turns": lambda client: list(client.turns()),
     "agents": GatewayClient.agents,
+    "artifact": lambda client: client.artifact("art_1"),
     "batch_results": lambda client: list(client.batch_results("b1")),
 }
 
@@ -310,10 +311,12 @@ def test_client_answers_a_call_with_what_is_said() -> None:
     with _client(httpx2.Response(202, json={"id": "t/1"}), seen) as client:
         client.approve("t/1", "0.1", arguments={"cents": 5})
         client.deny("t/1", "0.2", reason="no")
-    assert [request.url.raw_path for request in seen] == [b"/v1/turns/t%2F1/inputs"] * 2
+        client.deny_all("t/1", "ask me first")
+    assert [request.url.raw_path for request in seen] == [b"/v1/turns/t%2F1/inputs"] * 3
     assert [json.loads(request.content) for request in seen] == [
         {"call_id": "0.1", "decision": "approve", "arguments": {"cents": 5}},
         {"call_id": "0.2", "decision": "deny", "reason": "no"},
+        {"message": "ask me first"},
     ]
 
 
