@@ -85,7 +85,7 @@ class GatewayClient:
         return f"{type(self).__name__}({masked(self.base_url)!r})"
 
     def close(self) -> None:
-        """Close the connections, also those of clients that ``with_patience`` has made."""
+        """Close the connections, which clients of ``with_patience`` share. A later request is a ``RuntimeError``."""
         self._http.close()
 
     @property
@@ -170,7 +170,7 @@ class GatewayClient:
 
         Args:
             turn_id: The turn.
-            timeout_s: How long to wait, in seconds.
+            timeout_s: How long to wait, in seconds; ``math.inf``: no limit.
             past_approvals: Whether to go on waiting while it needs a person.
         """
         is_over = has_ended if past_approvals else _rests

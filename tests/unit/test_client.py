@@ -300,6 +300,15 @@ def test_client_that_waits_longer_for_an_answer_does_not_for_a_connection() -> N
     assert [(each["connect"], each["read"]) for each in timeouts] == [(30, 90), (30, 120)]
 
 
+def test_client_that_was_closed_says_so() -> None:
+    """Also one that shares its connections; it is the caller's mistake, and not tried again."""
+    with GatewayClient("http://gateway") as client:
+        other = client.with_patience()
+    for ask in (client.agents, other.agents, lambda: list(other.events("t1"))):
+        with pytest.raises(RuntimeError, match="the client has been closed"):
+            ask()
+
+
 def test_client_shows_its_address_and_no_secret() -> None:
     """In a log or a notebook."""
     assert repr(GatewayClient("http://u:s3cret@gateway", "key-1")) == "GatewayClient('http://u:***@gateway')"
