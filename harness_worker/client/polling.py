@@ -10,8 +10,8 @@ from harness_worker.wire import JsonObject
 if TYPE_CHECKING:
     from harness_worker.ports import Clock
 
-SOON_S: Final = 0.25
-SELDOM_S: Final = 2.0
+MIN_INTERVAL_S: Final = 0.25
+MAX_INTERVAL_S: Final = 2.0
 LOOKS_A_WAIT: Final = 10
 """Polls per time waited so far: the end of a wait is noticed about a tenth of it late."""
 
@@ -25,5 +25,5 @@ def poll(
         waited_s = clock.monotonic() - began
         if waited_s >= most_s:
             break
-        clock.wait(min(most_s - waited_s, SELDOM_S, max(SOON_S, waited_s / LOOKS_A_WAIT)))
+        clock.wait(min(most_s - waited_s, MAX_INTERVAL_S, max(MIN_INTERVAL_S, waited_s / LOOKS_A_WAIT)))
     return found

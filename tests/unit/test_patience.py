@@ -10,7 +10,7 @@ import pytest
 
 from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.client.patience import AWAY_S
-from harness_worker.client.polling import SELDOM_S, poll
+from harness_worker.client.polling import MAX_INTERVAL_S, poll
 from harness_worker.wire import has_ended
 from tests.unit.engine_kit import SetClock
 
@@ -144,7 +144,7 @@ def test_poll_looks_ever_more_rarely() -> None:
     assert clock.waits == [0.25, 0.25]
     stuck = looks("running")
     assert not has_ended(poll(lambda: next(stuck), has_ended, 60, clock))
-    assert max(clock.waits) == SELDOM_S
+    assert max(clock.waits) == MAX_INTERVAL_S
 
 
 @pytest.mark.parametrize("most_s", [0.1, 1.1, 61.0])
