@@ -43,8 +43,8 @@ from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
 from harness_worker.turn.judging import Judging
-from harness_worker.turn.patience import look_patience
 from harness_worker.turn.results import TurnResult, turn_result
+from harness_worker.turn.retries import look_retries
 from harness_worker.turn.tracing import Tracing
 from harness_worker.wire import DEFAULT_TENANT, MEMORY, Priority
 
@@ -191,7 +191,7 @@ class AgentHarness:
         store = SqlTurnStore(self._engine, NoEvents(), artifact_ttl_s=self._settings.artifact_ttl_s)
         dispatcher = InlineDispatcher(SystemClock(), approve, partial(self._left_behind, turn))
         drive = self._drive_with(store, dispatcher)
-        patiently = look_patience(SystemClock())
+        patiently = look_retries(SystemClock())
         patiently(partial(store.insert_turn, turn), f"storing turn {turn.id}")
         try:
             dispatcher.drive(turn.id, drive)

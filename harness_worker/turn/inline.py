@@ -23,8 +23,8 @@ from harness_worker.errors import ConfigError, TransientError
 from harness_worker.ports import Clock, Gate, TurnStore
 from harness_worker.turn.answering import Approver, answer_all
 from harness_worker.turn.coordinator import Coordinator
-from harness_worker.turn.patience import look_patience
 from harness_worker.turn.results import RequiredAction
+from harness_worker.turn.retries import look_retries
 from harness_worker.turn.running.call_runner import CallRunner
 from harness_worker.turn.running.job import Job
 from harness_worker.wire import child_turn_id
@@ -70,7 +70,7 @@ class InlineDispatcher:
 
     def __init__(self, clock: Clock, approve: Approver, left_behind: Callable[[], Sequence[str]]) -> None:
         self._clock = clock
-        self._patiently = look_patience(clock)
+        self._patiently = look_retries(clock)
         self._approve = approve
         self._left_behind = left_behind
         self._wakes: defaultdict[str, queue.SimpleQueue[None]] = defaultdict(queue.SimpleQueue)

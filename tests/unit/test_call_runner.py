@@ -28,7 +28,7 @@ from harness_worker.errors import (
     TransientError,
 )
 from harness_worker.ports import DeadlineReached
-from harness_worker.turn.patience import HAND_IN_TRIES
+from harness_worker.turn.retries import HAND_IN_TRIES
 from harness_worker.turn.running import tool_body
 from harness_worker.turn.running.execution import STALE_START_S
 from harness_worker.turn.running.job import Canvas

@@ -11,7 +11,7 @@ import pytest
 from harness_worker.errors import TransientError
 from harness_worker.turn.answering import nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
-from harness_worker.turn.patience import LOOK_AGAIN_S, LOOK_TRIES
+from harness_worker.turn.retries import LOOK_AGAIN_S, LOOK_TRIES
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import NOW, TIMING
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising

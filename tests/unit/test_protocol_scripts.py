@@ -9,7 +9,7 @@ from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import TransientError
 from harness_worker.ports import HeldTurn, ModelReply
-from harness_worker.turn.patience import HAND_IN_TRIES
+from harness_worker.turn.retries import HAND_IN_TRIES
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import DEADLINE, NOW, TIMING

@@ -12,7 +12,7 @@ from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.errors import TransientError
 from harness_worker.ports import Artifacts
 from harness_worker.turn.hooking import HookCaller, tell_used
-from harness_worker.turn.patience import Patience
+from harness_worker.turn.retries import Retries
 from harness_worker.turn.running.job import Job
 from harness_worker.turn.tickets import Ticket
 
@@ -37,7 +37,7 @@ class Aftermath:
     artifacts: Artifacts
     remove: Callable[[ToolArtifactReference], None]
     on_late: Callable[[], None]
-    patiently: Patience
+    patiently: Retries
 
     def tell(self, ticket: Ticket, outcome: ToolOutcome, *, attempt: int) -> None:
         """Call the post hooks with an accepted outcome; not for a call that never ran."""

@@ -12,7 +12,7 @@ from harness_worker.errors import TransientError
 from harness_worker.ports import Artifacts, Clock, Dispatcher, Gate, TurnStore, ignore
 from harness_worker.turn.deltas import Hint
 from harness_worker.turn.hooking import HookCaller
-from harness_worker.turn.patience import hand_in_patience
+from harness_worker.turn.retries import hand_in_retries
 from harness_worker.turn.running.aftermath import Aftermath
 from harness_worker.turn.running.execution import Execution
 from harness_worker.turn.running.job import Canvas, Job
@@ -79,7 +79,7 @@ def call_runner(  # noqa: PLR0913 - the ports it runs calls over
     on_failure: Callable[[], None] = ignore,
 ) -> CallRunner:
     """A runner over these ports."""
-    patiently = hand_in_patience(clock)
+    patiently = hand_in_retries(clock)
     execution = Execution(tools=tools, body=body, keeper=keeper, gate=gate, hint=hint, clock=clock)
     aftermath = Aftermath(
         agents=agents, hooks=hooks, artifacts=artifacts, remove=body.discard, on_late=on_late, patiently=patiently

@@ -12,7 +12,7 @@ from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.writes import late
 from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, Admitted, Clock, Gate, TurnStore
-from harness_worker.turn.patience import Patience
+from harness_worker.turn.retries import Retries
 from harness_worker.turn.running.aftermath import Aftermath
 from harness_worker.turn.running.execution import Execution
 from harness_worker.turn.running.job import Canvas, Job
@@ -44,7 +44,7 @@ class ReadRunner:
     store: TurnStore
     execution: Execution
     aftermath: Aftermath
-    patiently: Patience
+    patiently: Retries
     clock: Clock
 
     def run(self, job: Job) -> Canvas:

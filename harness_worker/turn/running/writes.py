@@ -14,7 +14,7 @@ from harness_worker.core.timing import Timing
 from harness_worker.core.writes import Go, HandedIn, Started, enter_write, hand_back, hand_in, start_write
 from harness_worker.errors import TransientError
 from harness_worker.ports import Clock, Dispatcher, TurnStore
-from harness_worker.turn.patience import Patience
+from harness_worker.turn.retries import Retries
 from harness_worker.turn.running.aftermath import Aftermath
 from harness_worker.turn.running.execution import Execution
 from harness_worker.turn.running.job import Canvas, Job
@@ -40,7 +40,7 @@ class WriteRunner:
     dispatcher: Dispatcher
     execution: Execution
     aftermath: Aftermath
-    patiently: Patience
+    patiently: Retries
     timing: Timing
     clock: Clock
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Retries:
     """Retries while there is no answer, with a pause that doubles each time.
 
     Args:
@@ -69,11 +69,11 @@ class Patience:
             return None
 
 
-def hand_in_patience(clock: Clock) -> Patience:
+def hand_in_retries(clock: Clock) -> Retries:
     """For a tool process once a body may have run: seven seconds, because a result is soon late, and others wait."""
-    return Patience(clock=clock, tries=HAND_IN_TRIES, first_s=0.05, longest_s=2.0)
+    return Retries(clock=clock, tries=HAND_IN_TRIES, first_s=0.05, longest_s=2.0)
 
 
-def look_patience(clock: Clock) -> Patience:
+def look_retries(clock: Clock) -> Retries:
     """For the driver of a turn that nobody else looks at: half a minute."""
-    return Patience(clock=clock, tries=LOOK_TRIES, first_s=LOOK_AGAIN_S, longest_s=LOOK_AGAIN_S)
+    return Retries(clock=clock, tries=LOOK_TRIES, first_s=LOOK_AGAIN_S, longest_s=LOOK_AGAIN_S)
