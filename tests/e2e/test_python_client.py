@@ -14,6 +14,7 @@ import pytest
 from harness_worker import GatewayClient, RequestRefused
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Json, Outsider, call
+from tests.e2e.test_subagents import HELP, written
 from tests.stacks import ROOT, role_pid
 
 LONG_S = 60.0
@@ -120,7 +121,7 @@ def test_output_that_is_too_long_for_the_model_is_given_whole(outsider: Outsider
 
 
 def test_example_of_the_page_answers_a_turn(outsider: Outsider, client: GatewayClient) -> None:
-    """Also one that a turn below it needs a person for."""
+    """Also one that a turn below it needs a person for; one that needs nobody stays as it is."""
     page = (ROOT / "docs" / "how-to" / "call-from-python.md").read_text()
     (example,) = [body for body in PYTHON.findall(page) if "def decide(" in body]
     names: Json = {"client": client}
@@ -130,6 +131,10 @@ def test_example_of_the_page_answers_a_turn(outsider: Outsider, client: GatewayC
     ended = names["decide"](turn)
     assert (ended["status"], [each["content"] for each in ended["calls"]]) == ("completed", ["put 1", "put 2"])
     assert names["decide"](ended) == ended
+    helped = written(outsider, [HELP], helper=([call("ask_put", n=3)], "helped"))
+    asking = client.wait(client.create_turn("lead", "go", metadata=helped)["id"], LONG_S)
+    assert (asking["required_actions"], [each["tool"] for each in asking["subagent_actions"]]) == ([], ["ask_put"])
+    assert names["decide"](asking)["output_text"] == "done"
 
 
 def test_cancelled_turn_is_waited_for_to_its_end(outsider: Outsider, client: GatewayClient) -> None:
