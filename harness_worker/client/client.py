@@ -197,8 +197,9 @@ class GatewayClient:
     ) -> JsonObject:
         """Let a call run that waits for a person, and return its turn.
 
-        The first answer counts; a later one is refused as ``stale_input``. That may be this one, if the connection
-        broke when it was first sent: the event ``approval.resolved`` says what was decided.
+        The first answer counts; a later one is refused as ``stale_input``, or as ``turn_finished`` if the turn has
+        ended. That may be this one, if the connection broke when it was first sent: the event ``approval.resolved``
+        says what was decided.
 
         Args:
             turn_id: The turn, or the ``turn_id`` of a subagent's action.
