@@ -50,7 +50,7 @@ class RequestRefused(HarnessError):  # noqa: N818 - reads as what it says
         *,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(status, code, detail)  # what another process makes it of again
+        super().__init__(status, code, detail)  # pickle calls the class with these
         self.status = status
         self.code = code
         self.detail = detail

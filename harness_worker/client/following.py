@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import Final
 
 import httpx2
@@ -41,7 +42,7 @@ def recorded_events(http: Http, patiently: Patience, turn_id: str, after: int) -
     cursor: int | None = after
     while cursor is not None:
         asked = {"after": cursor, "limit": PAGE}
-        page = patiently(lambda asked=asked: http.send("GET", turn_path(turn_id, "/events"), "data", params=asked))
+        page = patiently(partial(http.send, "GET", turn_path(turn_id, "/events"), "data", params=asked))
         yield from page["data"]
         cursor = page["next"]
 
