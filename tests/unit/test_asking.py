@@ -17,6 +17,7 @@ from rich.console import Console
 from harness_worker.client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.options import pairs
+from harness_worker.entrypoints.cli.output import console
 from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.errors import ConfigError
 
@@ -122,6 +123,12 @@ def test_answer_is_harmless_on_a_terminal_and_verbatim_in_a_pipe() -> None:
     finally:
         os.close(ours)
         os.close(terminal)
+
+
+def test_console_prints_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever approves a call reads the arguments that it runs with, not signs that their words stand for."""
+    console().print('refund {"reason": ":bomb: [red]"}')
+    assert capsys.readouterr().out == 'refund {"reason": ":bomb: [red]"}\n'
 
 
 def test_error_message_of_a_command_is_harmless(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import io
+import pytest
 
-from rich.console import Console
-
+from harness_worker.entrypoints.cli.output import console
 from harness_worker.entrypoints.view.counting import CountingProgress
 from tests.unit.engine_kit import SetClock
 
 
-def test_progress_in_a_pipe_is_a_line_now_and_then() -> None:
+def test_progress_in_a_pipe_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     """Each failure at once, on one line and harmless; the count every few seconds with what is left, and at the end.
 
     The name is harmless too.
     """
-    out, clock = io.StringIO(), SetClock(0.0)
-    with CountingProgress(Console(file=out, width=100), clock, "sh\x1bop\n", 4, "cell") as progress:
+    clock = SetClock(0.0)
+    with CountingProgress(console(), clock, "sh\x1bop\n", 4, "cell") as progress:
         progress.count("a", None)
         progress.tick()
         clock.wait(6)
-        progress.count("b\x1b[2J", "no\nsuch\tword [bold]")
+        progress.count("b\x1b[2J", "no\nsuch\tword [bold] :x:")
         progress.tick()
         for task in "cd":
             progress.count(task, None)
             progress.tick()
-    assert out.getvalue().splitlines() == [
-        "cell b·[2J: no such word [bold]",
+    assert capsys.readouterr().out.splitlines() == [
+        "cell b·[2J: no such word [bold] :x:",
         "sh·op: 2 of 4 cells done, 1 failed, about 6.00 s left",
         "sh·op: 4 of 4 cells done, 1 failed",
     ]

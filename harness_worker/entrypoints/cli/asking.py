@@ -59,7 +59,7 @@ def ask(
             turn = Watcher(client, clock, on_waiting).follow(turn_id, screen, on_event)
     except KeyboardInterrupt:
         client.cancel(turn_id)
-        console.print(f"cancelled turn {turn_id}", markup=False)
+        console.print(f"cancelled turn {turn_id}")
         raise
     answered = FollowedTurn(turn=turn, elapsed_s=clock.monotonic() - started_s)
     _conclude(answered, console)
@@ -67,10 +67,10 @@ def ask(
 
 
 def _conclude(answered: FollowedTurn, console: Console) -> None:
-    console.print(f"  {totals(answered.turn, answered.elapsed_s)}", style="bold", markup=False)
+    console.print(f"  {totals(answered.turn, answered.elapsed_s)}", style="bold")
     error = answered.turn["error"]
     if error:
-        console.print(f"  {error['code']}: {plain(error['message'])}", style="red", markup=False)
+        console.print(f"  {error['code']}: {plain(error['message'])}", style="red")
 
 
 def _create(client: GatewayClient, body: Mapping[str, Any]) -> JsonObject:

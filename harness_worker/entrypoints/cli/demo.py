@@ -87,10 +87,10 @@ def _console() -> Console:
 def _converse(client: GatewayClient, conversation: Conversation, console: Console) -> FollowedTurn:
     body = {"agent": "support", "input": conversation.question, "metadata": {"script": conversation.script}}
     console.print()
-    console.print(_quoted("ask", conversation.question, console.width), style="bold", markup=False)
+    console.print(_quoted("ask", conversation.question, console.width), style="bold")
     answered = ask(client, body, console)
     told = plain(answered.turn["output_text"] or "(no answer)")
-    console.print(_quoted("told", told, console.width), style="green", markup=False)
+    console.print(_quoted("told", told, console.width), style="green")
     return answered
 
 
@@ -104,7 +104,7 @@ def _conclude(answers: Sequence[FollowedTurn], home: Path, console: Console) -> 
     console.print(_summary(answers))
     console.print("\nWhere to look next", style="bold")
     for row in _next(answers[0].turn["id"], home):
-        console.print(row, style="" if row.endswith(":") else "cyan", markup=False, soft_wrap=True)
+        console.print(row, style="" if row.endswith(":") else "cyan", soft_wrap=True)
 
 
 def _summary(answers: Sequence[FollowedTurn]) -> Table:

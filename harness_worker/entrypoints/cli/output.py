@@ -31,8 +31,8 @@ def write_words(text: str) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that colours nothing by itself, writes no escape codes into a pipe, and has a readable width."""
-    found = Console(stderr=stderr, highlight=False)
+    """A console of readable width that prints text as it is, even ``[red]`` or ``:x:``; no escape codes in a pipe."""
+    found = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
     if found.width < _LEAST_WIDTH:  # COLUMNS=0 means that the width is unknown
         found.width = _LEAST_WIDTH if found.width else _USUAL_WIDTH
     return found

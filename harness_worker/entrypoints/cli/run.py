@@ -40,10 +40,8 @@ def run(  # noqa: PLR0913 - one parameter an option
     settings = load_settings(home=home, app=app, gateway_url=url)
     body = {"input": question, "agent": agent, "session_id": session, "metadata": pairs(metadata or [])}
     screen = console(stderr=True)
-    with reach(
-        Target(command="harness run", settings=settings, app=app),
-        lambda words: screen.print(words, style="dim", markup=False),
-    ) as client:
+    target = Target(command="harness run", settings=settings, app=app)
+    with reach(target, lambda words: screen.print(words, style="dim")) as client:
         answered = ask(
             client,
             body,

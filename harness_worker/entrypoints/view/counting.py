@@ -55,7 +55,7 @@ class CountingProgress:
         if why is not None:
             self._failed += 1
             told = f"{self._noun} {one_line(task)}: {one_line(why)}"
-            self._console.print(told, style="red", markup=False, soft_wrap=True)
+            self._console.print(told, style="red", soft_wrap=True)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
 
@@ -65,7 +65,7 @@ class CountingProgress:
         if self._bar is None and (now - self._told_at >= QUIET_S or self._done == self._total):
             self._told_at = now
             done = f"{self._done} of {self._total} {self._noun}s done, {self._failed} failed"
-            self._console.print(f"{self._name}: {done}{self._left(now)}", markup=False)
+            self._console.print(f"{self._name}: {done}{self._left(now)}")
 
     def _left(self, now: float) -> str:
         """How long the rest will take at the speed so far."""

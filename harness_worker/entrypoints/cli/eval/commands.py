@@ -189,16 +189,13 @@ def _chosen(client: GatewayClient, wanted: list[str]) -> tuple[str, ...]:
 def _going_on(evaluation: Evaluation, sweep: str, console: Console) -> Generator[None]:
     """At the start of the sweep, and if it is cut short, say by which name it can be continued."""
     named = _named(sweep)
-    console.print(
-        f"{counted(evaluation.total, 'cell')}, {evaluation.done:,} done before; {named}", markup=False, soft_wrap=True
-    )
+    console.print(f"{counted(evaluation.total, 'cell')}, {evaluation.done:,} done before; {named}", soft_wrap=True)
     try:
         yield
     except BaseException:
         done = f"{evaluation.done:,} of {counted(evaluation.total, 'cell')} are done"
         console.print(
             f"{done}; turns that were begun go on. The same command with {named} goes on too.",
-            markup=False,
             soft_wrap=True,
         )
         raise
@@ -209,13 +206,12 @@ def _named(sweep: str) -> str:
 
 
 def _saying(console: Console) -> Callable[[str], None]:
-    return lambda words: console.print(words, style="dim", markup=False, soft_wrap=True)
+    return lambda words: console.print(words, style="dim", soft_wrap=True)
 
 
 def _tell_waiting(console: Console, turn: JsonObject, options: str) -> None:
     console.print(
         f"turn {turn['id']} waits for a person: harness turns approve {turn['id']}{options}, or deny",
-        markup=False,
         soft_wrap=True,
     )
 

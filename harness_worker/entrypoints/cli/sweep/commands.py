@@ -157,7 +157,7 @@ def _runner(workload: Workload, target: Target, via: Via, console: Console) -> G
         with closing(AgentHarness(workload.registry(), target.settings)) as harness:
             yield InProcessRunner(harness)
         return
-    with sweep_gateway(target, workload, lambda words: console.print(words, markup=False)) as client:
+    with sweep_gateway(target, workload, console.print) as client:
         yield HttpRunner(client, SystemClock())
 
 
@@ -175,6 +175,6 @@ def _print(result: SweepResult, console: Console, *, as_json: bool) -> None:
         return
     wide_console().print(table(found))
     for failure in found["failures"]:
-        console.print(f"task {failure['task']} (turn {failure['turn']}):", markup=False)
+        console.print(f"task {failure['task']} (turn {failure['turn']}):")
         for why in failure["why"]:
-            console.print(f"  {plain(why)}", markup=False)
+            console.print(f"  {plain(why)}")

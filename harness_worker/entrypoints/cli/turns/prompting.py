@@ -39,7 +39,7 @@ def prompting(console: Console, clock: Clock, *, ask: bool, options: str) -> OnW
 def _asker(console: Console, clock: Clock) -> OnWaiting:
     def ask(client: GatewayClient, turn: JsonObject) -> None:
         for action, question in zip(asked_of(turn), questions(turn), strict=True):
-            console.print(f"  {question}", markup=False, soft_wrap=True)
+            console.print(f"  {question}", soft_wrap=True)
             try:
                 agreed = typer.confirm("  Run it?", err=True)
             except typer.Abort:  # raised on Ctrl-C and Ctrl-D
@@ -50,7 +50,7 @@ def _asker(console: Console, clock: Clock) -> OnWaiting:
             except RequestRefused as refused:
                 if refused.code not in _TOO_LATE:
                     raise
-                console.print(f"  {plain(refused.detail)}", style="yellow", markup=False)
+                console.print(f"  {plain(refused.detail)}", style="yellow")
 
     return ask
 
@@ -63,9 +63,9 @@ def _teller(console: Console, options: str) -> OnWaiting:
         new = {name: question for name, question in zip(named, questions(turn), strict=True) if name not in known}
         known.update(new)
         for question in new.values():
-            console.print(f"  waiting for approval: {question}", markup=False, soft_wrap=True)
+            console.print(f"  waiting for approval: {question}", soft_wrap=True)
         for turn_id in dict.fromkeys(turn_id for turn_id, _ in new):
             told = f"  harness turns approve {turn_id}{options}, or deny"
-            console.print(told, style="dim", markup=False, soft_wrap=True)
+            console.print(told, style="dim", soft_wrap=True)
 
     return tell
