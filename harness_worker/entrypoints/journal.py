@@ -19,14 +19,14 @@ from harness_worker.urls import masked
 
 @contextmanager
 def open_journal(settings: Settings) -> Generator[Engine]:
-    """An engine for HARNESS_DATABASE_URL, else for the stack that runs in the home, else for the home's own file.
+    """An engine for the journal.
 
     Raises:
         ConfigError: The URL is invalid, or the database lacks tables; the message says how to make them.
         TransientError: There is no such file.
     """
     addresses = Addresses(settings)
-    url = addresses.database_url or Home(settings.home).database_url
+    url = journal_url(addresses)
     if not has_file(url):
         raise TransientError(
             f"there is no database at {masked(url)}: name the home of a stack with --home, or a database with "
@@ -39,6 +39,11 @@ def open_journal(settings: Settings) -> Generator[Engine]:
         raise UnmigratedError(error.lacking, addresses.home_option) from error
     finally:
         engine.dispose()
+
+
+def journal_url(addresses: Addresses) -> str:
+    """The URL of HARNESS_DATABASE_URL, else of the stack that runs in the home, else of the home's own file."""
+    return addresses.database_url or Home(addresses.settings.home).database_url
 
 
 def has_file(url: str) -> bool:

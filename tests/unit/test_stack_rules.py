@@ -21,6 +21,7 @@ from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.plan import StackPlan, service_specs
 from harness_worker.entrypoints.stack.restarts import Backoff
 from harness_worker.errors import ConfigError, HarnessError, TransientError
+from tests.stacks import run_here
 
 
 def test_backoff_grows_to_its_cap_and_forgets_after_a_long_life() -> None:
@@ -77,7 +78,7 @@ def test_log_line_of_a_child_does_not_move_the_terminals_cursor() -> None:
     assert (prefix, text) == ("\x1b[33mtools       |\x1b[0m", "·]0;OWNED··2J·\tend\n")
 
 
-def publish_here(path: Path, *, app: str | None = None) -> None:
+def publish_here(path: Path, *, app: str | None = None, database_url: str = "sqlite:////x") -> None:
     """A stack of this process, as others find it by its home."""
     home = Home(path)
     home.prepare()
@@ -85,7 +86,7 @@ def publish_here(path: Path, *, app: str | None = None) -> None:
         gateway_url="http://127.0.0.1:1",
         redis_url="redis://127.0.0.1:2/0",
         broker_url="amqp://127.0.0.1:5/",
-        database_url="sqlite:////x",
+        database_url=database_url,
         pid=os.getpid(),
         home=path,
         processes=(),
@@ -158,6 +159,13 @@ def test_stack_that_serves_another_app_is_not_asked(tmp_path: Path, option: str)
     words = f"the stack in {tmp_path} serves notes:registry: leave --app out"
     with pytest.raises(ConfigError, match=words), reach(target, lambda _words: None):
         pass
+
+
+def test_migrate_works_on_the_database_of_the_stack_in_the_home(tmp_path: Path) -> None:
+    """As the other commands do: the home's own file would be made beside it, and help nobody."""
+    publish_here(tmp_path, database_url=f"sqlite:///{tmp_path / 'elsewhere.db'}")
+    assert run_here("migrate", "--home", str(tmp_path)).returncode == 0
+    assert [each.name for each in tmp_path.glob("*.db")] == ["elsewhere.db"]
 
 
 def test_url_that_is_set_needs_no_home() -> None:
