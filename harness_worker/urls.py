@@ -1,10 +1,11 @@
-"""URLs of services: checking them, and showing them without secrets."""
+"""URLs of services: writing and checking them, and showing them without secrets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, parse_qsl, quote, urlsplit
 
@@ -20,6 +21,11 @@ _REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
 _USER_FIELDS: Final = frozenset({"username", "password"})
 _CHECKS: Final = "ssl_cert_reqs"
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", _CHECKS)
+
+
+def in_url(path: Path) -> str:
+    """The path as it is written in the URL of an SQLite database."""
+    return str(path).replace("%", "%25").replace("?", "%3F")
 
 
 def service_url(url: str, schemes: Sequence[str]) -> str:

@@ -46,6 +46,7 @@ from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.turn.retries import look_retries
 from harness_worker.turn.tracing import Tracing
+from harness_worker.urls import in_url
 from harness_worker.wire import DEFAULT_TENANT, MEMORY, Priority
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class AgentHarness:
         self._overdue = OverdueCalls()
         with ExitStack() as ending:
             home = Path(ending.enter_context(TemporaryDirectory(prefix="harness-", ignore_cleanup_errors=True)))
-            url = given.database_url or f"sqlite:///{home / 'harness.db'}"
+            url = given.database_url or f"sqlite:///{in_url(home)}/harness.db"
             alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
             self._settings = given.model_copy(update=alone)
             upgrade(url)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness_worker.config import Settings
+from harness_worker.urls import in_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ def places(settings: Settings, workload: str) -> Places:
     """
     home = settings.home.expanduser().absolute()
     given = settings.database_url or ""
-    own = f"sqlite:///{home / 'workload.db'}"
+    own = f"sqlite:///{in_url(home)}/workload.db"
     return Places(
         script=home / "workloads" / f"{workload}.jsonl",
         database_url=given if given.startswith("postgres") else own,

@@ -361,6 +361,16 @@ def test_harness_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_harness_keeps_its_journal_in_a_directory_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where temporary files go is the system's choice, and part of the URL of a database there."""
+    place = tmp_path / "50%25 off?"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    harness = AgentHarness(Registry(), Settings())
+    assert [each.name for each in place.glob("*/harness.db")] == ["harness.db"]
+    harness.close()
+
+
 def test_child_that_a_tool_forks_ends_with_the_body(tmp_path: Path) -> None:
     """The same holds for a tool on a thread of the user's process: the child's outcome is not the tool's."""
     registry = Registry()

@@ -21,6 +21,7 @@ from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.plan import StackPlan, service_specs
 from harness_worker.entrypoints.stack.restarts import Backoff
 from harness_worker.errors import ConfigError, HarnessError, TransientError
+from harness_worker.workloads.places import places
 from tests.stacks import run_here
 
 
@@ -187,6 +188,7 @@ def test_home_keeps_everything_within_itself(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path / name)
     home.prepare()
     assert parse_url(home.database_url).database == str(home.path / "harness.db")
+    assert parse_url(places(Settings(home=home.path), "any").database_url).database == str(home.path / "workload.db")
     for url in (home.artifact_url, artifact_url_of(Settings(home=home.path))):
         FsspecBlobs(url).put("turn/art_1", b"x")
         assert (home.artifacts / "turn" / "art_1").read_bytes() == b"x"

@@ -12,6 +12,7 @@ from typing import Final
 
 from harness_worker.credentials import webhook_secrets
 from harness_worker.errors import ConfigError, HarnessError
+from harness_worker.urls import in_url
 
 _SECRET_BYTES: Final = 32
 
@@ -151,8 +152,3 @@ def _secret_in(content: bytes) -> str | None:
     if not all(each.isprintable() for each in secrets):  # a power cut may leave zeros, which no environment accepts
         raise ValueError
     return " ".join(secrets) or None
-
-
-def in_url(path: Path) -> str:
-    """The path as it is written in the URL of an SQLite database."""
-    return str(path).replace("%", "%25").replace("?", "%3F")

@@ -14,10 +14,11 @@ from harness_worker.entrypoints.flower_access import VARIABLE as FLOWER_AUTH
 from harness_worker.entrypoints.flower_access import FlowerAccess
 from harness_worker.entrypoints.stack.child import CLI, ChildSpec
 from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
-from harness_worker.entrypoints.stack.home import Home, in_url
+from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.killing import MARK
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.errors import ConfigError
+from harness_worker.urls import in_url
 
 _WEBHOOK_KEY: Final = "HARNESS_WEBHOOK_SECRET"
 _SQLITE: Final = "sqlite:///"
