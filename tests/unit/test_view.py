@@ -14,7 +14,7 @@ from rich.console import Console
 
 from harness_worker.entrypoints.view.catalogue_table import catalogue_table
 from harness_worker.entrypoints.view.figures import duration
-from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, draw, marks_for, totals
+from harness_worker.entrypoints.view.lines import ASCII_MARKS, UNICODE_MARKS, Marks, draw, marks_for, totals
 from harness_worker.entrypoints.view.progress import CallCell, ModelLine, Progress, WaveLine, fold
 from harness_worker.entrypoints.view.screen import QUIET_S, SPOKEN_ROWS, Screen
 from harness_worker.entrypoints.view.turn_facts import score_line
@@ -240,9 +240,10 @@ def test_page_lets_no_control_characters_through() -> None:
     assert "           is the turn child-1" in drawn
 
 
-def test_page_shortens_arguments() -> None:
-    """Their beginning stays, though there is no space in them."""
-    drawn = [line.plain for line in TurnPage(100, UNICODE_MARKS).draw(_turn(arguments={"url": "x" * 200}), [])]
+@pytest.mark.parametrize("marks", [UNICODE_MARKS, ASCII_MARKS], ids=["signs", "words"])
+def test_page_shortens_arguments(marks: Marks) -> None:
+    """Their beginning stays, though there is no space in them; the row fits, however wide the mark is."""
+    drawn = [line.plain for line in TurnPage(100, marks).draw(_turn(arguments={"url": "x" * 200}), [])]
     (call,) = (line for line in drawn if " 0.0  a " in line)
     assert re.search(r' \{"url":"x{20,}…$', call)
     assert len(call) <= 100

@@ -99,10 +99,10 @@ class TurnPage:
         mark, style = self._marks.of(call["outcome"], is_error=call["is_error"])
         again = f"  attempt {call['attempt']}" if call["attempt"] > 1 else ""
         took = span([call])
-        name = f"{call['call_id']:<5}{one_line(call['tool'])}"
-        room = self._width - 7 - len(name) - len(again) - len(took) - 2
+        named = Text.assemble("    ", (mark, style), f" {call['call_id']:<5}{one_line(call['tool'])} ")
+        room = self._width - named.cell_len - len(again) - len(took) - 2
         shown = cut(one_line(compact_or_text(call["arguments"])), max(room, 10))
-        yield self._row(Text.assemble("    ", (mark, style), f" {name} ", (shown, "dim"), again), took)
+        yield self._row(Text.assemble(named, (shown, "dim"), again), took)
         if child_id := call.get("child_turn_id"):
             yield from self._wrapped(f"is the turn {child_id}", 11, 1, "dim")
         if call["is_error"]:
