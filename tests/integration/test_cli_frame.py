@@ -52,6 +52,7 @@ def test_version_is_one_line() -> None:
         (["worker", "--role", "tools", "--ready-file", "/nonexistent/r"], "--ready-file /nonexistent/r: No such file"),
         (["up", "--home", ""], "--home is blank: name a directory"),
         (["turns", "list", "--home=  "], "--home is blank: name a directory"),
+        (["usage", "--until", ""], "--until : give 30m, 12h"),
         (
             ["turns", "cancel", "--metadata", "a=b", "--url", ""],
             "--url is blank: give http://HOST:PORT, or leave it out",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ from harness_worker.errors import ConfigError
 from harness_worker.wire import TurnStatus
 
 STDIN: Final = Path("-")
+DAY_S: Final = 86_400.0
+_AGE: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+_UNITS_S: Final = {"m": 60.0, "h": 3_600.0, "d": DAY_S, "w": 7 * DAY_S}
 
 Url: TypeAlias = Annotated[
     str | None, typer.Option(metavar="URL", help="A running gateway. [env: HARNESS_GATEWAY_URL]")
@@ -74,6 +78,12 @@ def content_of(file: Path) -> bytes:
         return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
+
+
+def age_s(text: str) -> float | None:
+    """How many seconds ``30m``, ``12h``, ``7d`` or ``4w`` are; ``None`` for anything else."""
+    found = _AGE.fullmatch(text)
+    return None if found is None else int(found[1]) * _UNITS_S[found[2]]
 
 
 def pairs(given: list[str]) -> dict[str, str]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.pruning import Removed, SqlPruning
 from harness_worker.config import load_settings
-from harness_worker.entrypoints.cli.options import JournalHome
+from harness_worker.entrypoints.cli.options import DAY_S, JournalHome, age_s
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.prune_sessions import prune as prune_sessions
 from harness_worker.entrypoints.cli.prune_sessions import would_prune
@@ -20,10 +19,6 @@ from harness_worker.entrypoints.journal import open_journal
 from harness_worker.entrypoints.view.figures import counted
 from harness_worker.errors import ConfigError
 from harness_worker.wire import rfc3339
-
-_AGE: Final = re.compile(r"([1-9][0-9]{0,4})([dw])")
-_DAYS: Final = {"d": 1, "w": 7}
-_DAY_S: Final = 86_400.0
 
 
 def prune(
@@ -55,10 +50,10 @@ def prune(
 
     Works on the database of HARNESS_DATABASE_URL, else on that of the stack in --home.
     """  # noqa: D301 - click reads the \b
-    age_s = _age_s(older_than)
+    least_s = _least_age_s(older_than)
     with open_journal(load_settings(home=home)) as engine:
         pruning = SqlPruning(engine, tenant)
-        before = pruning.now() - age_s
+        before = pruning.now() - least_s
         if dry_run:
             gone = would_prune(pruning, before)
         else:
@@ -69,11 +64,11 @@ def prune(
         write(f"{'would remove' if dry_run else 'removed'} {_words(gone)}: over since before {rfc3339(before)}")
 
 
-def _age_s(text: str) -> float:
-    found = _AGE.fullmatch(text)
-    if found is None:
-        raise ConfigError(f"--older-than {text}: give days or weeks, at least 1d, such as 30d or 8w")
-    return int(found[1]) * _DAYS[found[2]] * _DAY_S
+def _least_age_s(older_than: str) -> float:
+    given_s = age_s(older_than)
+    if given_s is None or given_s < DAY_S:
+        raise ConfigError(f"--older-than {older_than}: give days or weeks, at least 1d, such as 30d or 8w")
+    return given_s
 
 
 def _words(gone: Removed) -> str:

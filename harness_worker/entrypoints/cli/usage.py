@@ -18,6 +18,7 @@ from harness_worker.entrypoints.cli.options import (
     OfStatus,
     Url,
     WithMetadata,
+    age_s,
     pairs,
     running_at,
 )
@@ -27,9 +28,7 @@ from harness_worker.entrypoints.view.usage_table import usage_table
 from harness_worker.errors import ConfigError
 from harness_worker.wire import JsonObject, rfc3339
 
-_AGE: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _DATE: Final = re.compile(r"[0-9]{4}-")
-_UNITS_S: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _OPTIONS: Final[Mapping[str, str]] = {"from": "--since", "to": "--until", "session_id": "--session"}
 """Options whose parameters have other names."""
 
@@ -77,7 +76,7 @@ def usage(  # noqa: PLR0913 - one parameter an option
     """  # noqa: D301 - click reads the \b
     now = time.time()
     narrowed = {"status": status, "session_id": session, "agent": agent, "metadata": pairs(metadata or [])}
-    begin, end = moment_of("--since", since, now), until and moment_of("--until", until, now)
+    begin, end = moment_of("--since", since, now), None if until is None else moment_of("--until", until, now)
     with running_at(url, home) as client, refused_by_option():
         report = client.usage(since=begin, until=end, by=by, limit=limit, **narrowed)
     if as_json:
@@ -127,8 +126,9 @@ def moment_of(option: str, text: str, now: float) -> str:
     Raises:
         ConfigError: It is neither; the message names the option.
     """
-    if found := _AGE.fullmatch(text):
-        return rfc3339(now - int(found[1]) * _UNITS_S[found[2]]) or ""
+    given_s = age_s(text)
+    if given_s is not None:
+        return rfc3339(now - given_s) or ""
     if _DATE.match(text):
         return text
     raise ConfigError(f"{option} {text}: give 30m, 12h, 7d, 4w, a day (2026-01-31) or an RFC 3339 time")
