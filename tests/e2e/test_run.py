@@ -139,9 +139,13 @@ def _if_final(turn: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def test_demo_answers_three_customers(tmp_path: Path) -> None:
-    """The demonstration completes three turns, fits into 80 columns in a pipe, and suggests next commands."""
-    ran = run_harness("demo", "--home", str(tmp_path / "demo"), env={"COLUMNS": "80"})
+    """The demonstration completes three turns, fits into 80 columns in a pipe, and suggests next commands.
+
+    Its shop is in the same home as its stack, also if the shell has not replaced a ``~``.
+    """
+    ran = run_harness("demo", env={"COLUMNS": "80", "HOME": str(tmp_path), "HARNESS_HOME": "~/harness"})
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert not (ROOT / "~").exists()
     assert ran.stdout.count("  completed in ") == 3
     assert [row.split()[1:5] for row in ran.stdout.splitlines() if row.startswith(("address", "broken", "gift"))] == [
         ["completed", "3", "3", "5"],

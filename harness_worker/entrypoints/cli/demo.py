@@ -45,9 +45,10 @@ def demo(
     Takes some twelve seconds and needs no key; with ANTHROPIC_API_KEY set, Claude answers.
     """
     settings = load_settings()
-    place = home or settings.home / "demo"
+    where = Home(home or settings.home / "demo")
+    where.prepare()
+    place = where.path
     console = _console()
-    Home(place).prepare()
     clock = SystemClock()
     started_s = clock.monotonic()
     console.print("A shop's support agent answers three customers.", style="bold")
