@@ -240,6 +240,17 @@ def test_page_lets_no_control_characters_through() -> None:
     assert "           is the turn child-1" in drawn
 
 
+@pytest.mark.parametrize("text", ["承知しました。" * 40, "はい 承知 " * 40], ids=["one word", "words"])
+def test_rows_fit_though_a_character_takes_two_columns(text: str) -> None:
+    """What the model said and was told; a terminal would break longer rows itself, without their indent."""
+    page = TurnPage(61, UNICODE_MARKS)
+    drawn = [line.plain for line in page.draw({**_turn(content=text), "input": text, "metadata": {"a": text}}, [])]
+    told = _shown(_turn_events(), [{"call_id": "0.1", "tool": "track", "is_error": True, "content": text}], width=61)
+    rows = [*drawn, *told.splitlines()]
+    assert max(map(cell_len, rows)) <= 61
+    assert sum(row.count("承知") for row in drawn) > 40
+
+
 @pytest.mark.parametrize("marks", [UNICODE_MARKS, ASCII_MARKS], ids=["signs", "words"])
 def test_page_shortens_arguments(marks: Marks) -> None:
     """Their beginning stays, though there is no space in them; the row fits, however wide the mark is."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sqlite3
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -26,7 +25,7 @@ from harness_worker.entrypoints.cli.output import console as wide_console
 from harness_worker.entrypoints.cli.target import Target, start
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.stack.home import Home
-from harness_worker.entrypoints.view.columns import MAX_WIDTH
+from harness_worker.entrypoints.view.columns import MAX_WIDTH, wrapped
 from harness_worker.entrypoints.view.figures import duration, tokens_of, waves_of
 from harness_worker.errors import HarnessError
 
@@ -96,8 +95,7 @@ def _converse(client: GatewayClient, conversation: Conversation, console: Consol
 
 
 def _quoted(label: str, words: str, width: int) -> str:
-    indent = " " * INDENT
-    return textwrap.fill(words, width, initial_indent=f"{label:<{INDENT}}", subsequent_indent=indent)
+    return f"{label:<{INDENT}}" + f"\n{'':<{INDENT}}".join(wrapped(words, width - INDENT))
 
 
 def _conclude(answers: Sequence[FollowedTurn], home: Path, console: Console) -> None:

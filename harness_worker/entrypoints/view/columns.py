@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,6 +26,13 @@ def cut_middle(text: str, room: int) -> str:
         return text
     end = (room - 1) // 2
     return f"{set_cell_size(text, room - 1 - end)}…{set_cell_size(text[::-1], end)[::-1]}"
+
+
+def wrapped(text: str, room: int, most: int | None = None) -> list[str]:
+    """A paragraph without control characters, in rows that fit, of which at most ``most`` are shown."""
+    padded = "".join(char + "\0" * (cell_len(char) - 1) for char in text)  # textwrap takes each for one column
+    room -= "\0" in padded  # a row may end between a character and its padding
+    return [row.replace("\0", "") for row in textwrap.wrap(padded, room, max_lines=most, placeholder=" …")]
 
 
 def widths(rows: Sequence[Sequence[str]]) -> list[int]:

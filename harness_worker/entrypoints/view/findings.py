@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,7 +9,7 @@ from rich.text import Text
 
 from harness_worker.entrypoints.doctor import Finding, State
 from harness_worker.entrypoints.plain import plain
-from harness_worker.entrypoints.view.columns import MAX_WIDTH
+from harness_worker.entrypoints.view.columns import MAX_WIDTH, wrapped
 
 LABEL: Final = 11
 _SIGNS: Final = {State.OK: ("✓", "ok"), State.WARNING: ("!", "!!"), State.WRONG: ("✗", "NO")}
@@ -31,5 +30,5 @@ def draw_finding(finding: Finding, *, width: int, encoding: str) -> Iterator[Tex
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    lines = [row for line in plain(text).splitlines() for row in textwrap.wrap(line, min(width, MAX_WIDTH))]
+    lines = [row for line in plain(text).splitlines() for row in wrapped(line, min(width, MAX_WIDTH))]
     return lines or [""]

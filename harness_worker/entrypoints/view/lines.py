@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from harness_worker.entrypoints.plain import one_line
-from harness_worker.entrypoints.view.columns import MAX_WIDTH, cut
+from harness_worker.entrypoints.view.columns import MAX_WIDTH, cut, wrapped
 from harness_worker.entrypoints.view.figures import counted, duration, tokens_of, waves_of
 from harness_worker.entrypoints.view.progress import CallCell, Line, ModelLine
 
@@ -114,7 +113,7 @@ def _rows(label: str, rows: Sequence[Text], elapsed_s: float | None, width: int)
 
 def _detail(cell: CallCell, content: str, width: int) -> Text:
     indent = " " * (LABEL + 2)
-    told = textwrap.wrap(f"{cell.name}: {content}", width - len(indent), max_lines=DETAIL_LINES, placeholder=" …")
+    told = wrapped(f"{cell.name}: {content}", width - len(indent), DETAIL_LINES)
     return Text("".join(f"\n{indent}{row}" for row in told), style="dim")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from harness_worker.core.registration.content import compact_or_text
 from harness_worker.entrypoints.plain import harmless, one_line
-from harness_worker.entrypoints.view.columns import MAX_WIDTH, cut
+from harness_worker.entrypoints.view.columns import MAX_WIDTH, cut, wrapped
 from harness_worker.entrypoints.view.lines import DETAIL_LINES, Marks
 from harness_worker.entrypoints.view.questions import questions
 from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
@@ -76,7 +75,7 @@ class TurnPage:
         )
         for name, value in facts(turn).items():
             if value:
-                rows = textwrap.wrap(value, self._width - LABEL - 2) or [value]
+                rows = wrapped(value, self._width - LABEL - 2) or [value]
                 for number, row in enumerate(rows):
                     yield Text(f"  {'' if number else name:<{LABEL}}{row}")
 
@@ -114,7 +113,7 @@ class TurnPage:
 
     def _wrapped(self, text: str, indent: int, most: int | None = None, style: str = "") -> Iterator[Text]:
         for paragraph in text.splitlines():
-            rows = textwrap.wrap(paragraph, self._width - indent, max_lines=most, placeholder=" …") or [""]
+            rows = wrapped(paragraph, self._width - indent, most) or [""]
             for row in rows:
                 yield Text(" " * indent + row, style=style)
 
