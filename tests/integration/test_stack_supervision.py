@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from harness_worker.config import environment
+from harness_worker.entrypoints.stack import StackInfo, open_stack, subprocess_stack
 from harness_worker.entrypoints.stack import child as child_module
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
 from harness_worker.entrypoints.stack.home import Home
@@ -230,6 +231,22 @@ def test_child_that_the_system_does_not_end_holds_nobody_up(home: Home, output: 
         wait_until(lambda: said_up(output), "the process to be held")
     assert f"tools (pid {held.pid}) was killed, but the system has not ended it yet" in output.getvalue()
     wait_until(lambda: held.exit_code() is not None, "its end, after that of the process that traced it")
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_stack_that_the_system_does_not_end_holds_no_command_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same holds for the supervisor of a stack that ``harness run`` started for itself."""
+    info = StackInfo(gateway_url="", redis_url="", database_url="", pid=1, home=tmp_path, processes=(), app="PID")
+    held = _HELD.replace(_POLITE, f"print({info.ready_line()!r}.replace('PID', str(held)), flush=True); {_POLITE}")
+    monkeypatch.setattr(subprocess_stack, "CLI", (sys.executable, "-c", held))
+    monkeypatch.setattr(subprocess_stack, "_DRAIN_SLACK_S", 0.0)
+    monkeypatch.setattr(subprocess_stack, "_KILL_TIMEOUT_S", 0.1)
+    with open_stack(home=tmp_path, app="any:registry", env={"HARNESS_GRACE_S": "0.1"}) as stack:
+        pid = int(stack.app or "")
+    assert psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    os.killpg(pid, signal.SIGKILL)  # what traced it
 
 
 def test_child_that_is_ended_by_a_signal_without_a_name_is_started_again(home: Home, output: io.StringIO) -> None:

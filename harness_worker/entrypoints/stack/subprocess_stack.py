@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -21,6 +21,7 @@ from harness_worker.errors import TransientError
 
 _START_TIMEOUT_S: Final = 180.0
 _DRAIN_SLACK_S: Final = 10.0
+_KILL_TIMEOUT_S: Final = 5.0
 
 
 @contextmanager
@@ -60,11 +61,12 @@ def open_stack(
     log = place.logs / "up.log"
     with place.locked(only_for):
         pass  # else another stack's log would be emptied
-    with log.open("wb") as sink, _started([*CLI, "up", *options, *sizes, *whose], variables, sink) as process:
-        try:
-            yield _await_ready(process, log)
-        finally:
-            _drain(process, grace_s + _DRAIN_SLACK_S)
+    with log.open("wb") as sink:
+        process = _started([*CLI, "up", *options, *sizes, *whose], variables, sink)
+    try:
+        yield _await_ready(process, log)
+    finally:
+        _drain(process, grace_s + _DRAIN_SLACK_S)
 
 
 def _started(command: list[str], env: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[str]:
@@ -105,6 +107,7 @@ def _drain(process: subprocess.Popen[str], timeout_s: float) -> None:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):  # it sleeps in the kernel, until a disk or a network answers
+            process.wait(_KILL_TIMEOUT_S)
     if process.stdout is not None:
         process.stdout.close()
