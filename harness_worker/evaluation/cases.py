@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
+from harness_worker.core.json_lines import numbered_lines, parsed
 from harness_worker.core.registration.agent_options import budget_problems
 from harness_worker.errors import ConfigError
-from harness_worker.evaluation.json_lines import numbered_lines, parsed
 from harness_worker.validation import MAX_METADATA_CHARS, MAX_METADATA_PAIRS, complaint, storable
 from harness_worker.wire import StopReason
 

@@ -225,6 +225,13 @@ def test_model_takes_a_relative_file_from_the_working_directory(
     assert model.complete(asked("script.jsonl")).content == tuple(TEXT)
 
 
+def test_script_may_begin_with_a_byte_order_mark(model: ModelClient, script: Script) -> None:
+    """Some editors write one; it is nothing of the first line."""
+    file = script({"step": 0, "content": TEXT})
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert model.complete(asked(file)).content == tuple(TEXT)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -6,14 +6,13 @@ written.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, NonNegativeInt, Tag, ValidationError, model_validator
-from pydantic_core import from_json
 
+from harness_worker.core.json_lines import numbered_lines, parsed
 from harness_worker.core.prompting.prompt import RequestKind
 from harness_worker.errors import ModelError
 from harness_worker.validation import complaint
@@ -149,12 +148,12 @@ def parse_script(file: str, data: bytes) -> ScriptFile:
     """
     lines: dict[ScriptKey, ScriptLine] = {}
     problems: dict[ScriptKey | None, str] = {}
-    for number, text in _numbered(data):
+    for number, text in numbered_lines(data):
         where = f"{file}, line {number}"
         try:
-            value = _json(text)
+            value = parsed(text)
         except ValueError as error:
-            problems.setdefault(None, f"{where}: not JSON: {error}")
+            problems.setdefault(None, f"{where}: {error}")
             continue
         try:
             line = ScriptLine.model_validate(value)
@@ -172,17 +171,6 @@ def _key(value: object) -> ScriptKey | None:
         return _Place.model_validate(value).key
     except ValidationError:
         return None
-
-
-def _numbered(data: bytes) -> Iterator[tuple[int, bytes]]:
-    return ((number, text) for number, text in enumerate(data.split(b"\n"), start=1) if text.strip())
-
-
-def _json(text: bytes) -> object:
-    """The JSON value. Refuses ``1e999``, which is well-formed but too large for a database's JSON."""
-    value: object = from_json(text, allow_inf_nan=False)
-    json.dumps(value, allow_nan=False)
-    return value
 
 
 def _problem(error: Mapping[str, Any]) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from harness_worker.client.client import GatewayClient, RequestRefused, batch_has_ended
 from harness_worker.client.polling import poll
+from harness_worker.core.json_lines import numbered_lines, parsed
 from harness_worker.errors import ConfigError
-from harness_worker.evaluation.json_lines import numbered_lines, parsed
 from harness_worker.wire import JsonObject
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 from harness_worker.client.client import GatewayClient
+from harness_worker.core.json_lines import parsed
 from harness_worker.entrypoints.view.questions import asked_of
 from harness_worker.errors import ConfigError, HarnessError
-from harness_worker.evaluation.json_lines import parsed
 from harness_worker.wire import JsonObject
 
 _EXAMPLE: Final = 'write a JSON object, such as \'{"order_id": "1042"}\''
