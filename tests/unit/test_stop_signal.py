@@ -9,7 +9,9 @@ from threading import Thread
 from types import FrameType
 from typing import Any
 
-from harness_worker.entrypoints.stack.signals import StopSignal
+import pytest
+
+from harness_worker.entrypoints.stack.signals import StopSignal, stop_on_signals
 
 LINES = 60
 """More than a wait runs."""
@@ -48,6 +50,19 @@ def test_wait_ends_when_somebody_asks() -> None:
     assert stop.wait(60.0)
     assert stop.wait(60.0)
     assert not stop.interrupted
+
+
+@pytest.mark.parametrize(("before", "stops"), [(signal.SIG_IGN, False), (signal.SIG_DFL, True)])
+def test_closed_terminal_stops_what_nohup_does_not_keep(before: signal.Handlers, stops: bool) -> None:
+    """``nohup`` has the signal ignored, so that what it starts goes on."""
+    usual = signal.signal(signal.SIGHUP, before)
+    try:
+        with stop_on_signals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+        assert stop.asked is stops
+        assert signal.getsignal(signal.SIGHUP) is before
+    finally:
+        signal.signal(signal.SIGHUP, usual)
 
 
 def test_second_interrupt_stops_at_once() -> None:

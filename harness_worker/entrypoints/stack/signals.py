@@ -50,8 +50,9 @@ class StopSignal:
 @contextmanager
 def stop_on_signals() -> Generator[StopSignal]:
     """Turn SIGINT, SIGTERM and SIGHUP into a :class:`StopSignal` for as long as the context lasts."""
-    stop = StopSignal()
-    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    stop, watched = StopSignal(), [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else `nohup` is to keep the stack running
+        watched.append(signal.SIGHUP)
     before = {sig: signal.signal(sig, stop.request) for sig in watched}
     try:
         yield stop
