@@ -1,3 +1,3 @@
-"""Shared by ``harness gateway`` and ``harness flower``: listening sockets, and connections that are cut in time."""
+"""How ``harness gateway`` and ``harness flower`` listen, and when the gateway cuts a connection."""
 
 from __future__ import annotations
