@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -133,14 +135,36 @@ def test_redis_asks_other_users_of_the_machine_for_a_password(stack: StackInfo) 
     assert {file.stat().st_mode & 0o777 for file in kept} == {0o600}
 
 
-def test_second_worker_joins_by_the_home(stack: StackInfo, tmp_path: Path) -> None:
-    """A worker beside the stack finds its URLs by the home, and exits with 0 on SIGTERM."""
-    ready = tmp_path / "ready"
+@contextmanager
+def second_worker(stack: StackInfo, directory: Path, *before: str) -> Generator[subprocess.Popen[bytes]]:
+    """A worker beside the stack, which finds its URLs by the home; it is told to stop at the end."""
+    ready, log = directory / "ready", directory / "log"
     options = ("--role", "tools", "--app", APP, "--home", str(stack.home), "--concurrency", "1")
-    with subprocess.Popen([*HARNESS, "worker", *options, "--ready-file", str(ready)], cwd=ROOT) as second:
-        wait_until(ready.exists, "the second worker to consume", 30)
-        second.terminate()
-        assert second.wait(60) == 0
+    command = [*before, *HARNESS, "worker", *options, "--ready-file", str(ready)]
+    with log.open("wb") as said, subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said) as second:
+        try:
+            wait_until(ready.exists, "the second worker to consume", 30)
+            yield second
+        finally:
+            second.terminate()
+        assert second.wait(60) == 0, log.read_text()
+    assert "Restarting" not in log.read_text()
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP])
+def test_second_worker_drains_on_a_signal(stack: StackInfo, tmp_path: Path, sig: signal.Signals) -> None:
+    """Also when its terminal is closed; Celery would say that it starts again, and end."""
+    with second_worker(stack, tmp_path) as second:
+        second.send_signal(sig)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tells which signals are ignored")
+def test_second_worker_outlives_its_terminal_with_nohup(stack: StackInfo, tmp_path: Path) -> None:
+    """As any other program: the signal stays ignored."""
+    with second_worker(stack, tmp_path, "nohup") as second:
+        status = Path(f"/proc/{second.pid}/status").read_text()
+        ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+        assert ignored & (1 << (signal.SIGHUP - 1))
 
 
 @pytest.mark.parametrize("role", ["redis", "gateway", "coordinator", "tools"])
