@@ -63,26 +63,13 @@ class Publisher:
                 _log.warning("%d turns are stored, but their wake-ups were not sent: %s", left, in_a_line(error))
                 return
 
-    async def stop(self, turn_id: str) -> None:
-        """Tell every worker to stop working for the turn; if the broker does not answer, that is only logged."""
-        try:
-            await self._in_thread(partial(self._stop, turn_id))
-        except Exception as error:  # noqa: BLE001 - never raises: the next look at the turn tells the workers too
-            _log.warning("turn %s is cancelled, but workers have not been told yet: %s", turn_id, in_a_line(error))
+    async def interrupt(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
+        """Act on stored cancels of a tenant's turns, given as (id, priority): ask for looks, and tell workers to stop.
 
-    async def stop_all(self, turn_ids: Sequence[str]) -> None:
-        """Tell every worker to stop working for these turns; if the broker does not answer, that is logged once."""
-        for told, turn_id in enumerate(turn_ids):
-            try:
-                await self._in_thread(partial(self._stop, turn_id))
-            except Exception as error:  # noqa: BLE001 - never raises: as in ``stop``
-                left = len(turn_ids) - told
-                _log.warning("%d turns are cancelled, but workers have not been told yet: %s", left, in_a_line(error))
-                return
-
-    async def interrupt(self, turn_id: str, priority: str, tenant: str) -> None:
-        """Act on a stored cancel: ask for a look at the turn, and tell its workers to stop."""
-        await asyncio.gather(self.advance(turn_id, priority, tenant), self.stop(turn_id))
+        If the broker does not answer, that is only logged, once for each of the two.
+        """
+        turn_ids = [turn_id for turn_id, _ in turns]
+        await asyncio.gather(self.advance_all(turns, tenant, begins=False), self._stop_all(turn_ids))
 
     async def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """How many messages wait in each queue; raises if the broker does not answer."""
@@ -96,6 +83,16 @@ class Publisher:
         """Close the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._celery.close()
+
+    async def _stop_all(self, turn_ids: Sequence[str]) -> None:
+        """Tell every worker to stop working for these turns."""
+        for told, turn_id in enumerate(turn_ids):
+            try:
+                await self._in_thread(partial(self._stop, turn_id))
+            except Exception as error:  # noqa: BLE001 - never raises: the next look at the turn tells the workers too
+                left = len(turn_ids) - told
+                _log.warning("%d turns are cancelled, but workers have not been told yet: %s", left, in_a_line(error))
+                return
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from api_gateway.batches.answers import Batch
 from api_gateway.batches.requests import BatchRequest, check_names
 from api_gateway.batches.store import Stopping
@@ -42,10 +40,7 @@ async def ask_batch_to_stop(batch_id: str, services: Services) -> bool:
 
 async def _stop(asked: Stopping, services: Services) -> None:
     publisher, tenant = services.shared.publisher, services.tenant
-    await asyncio.gather(
-        publisher.advance_all(asked.begun, tenant, begins=False),
-        publisher.stop_all([turn_id for turn_id, _ in asked.begun]),
-    )
+    await publisher.interrupt(asked.begun, tenant)
     await publisher.advance_all(asked.queued, tenant, begins=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -124,4 +123,4 @@ async def wake(created: Created, services: Services) -> None:
     if not created.ahead:
         await publisher.advance(created.turn.id, created.request.queue_priority, tenant, begins=True)
     elif created.request.multitask == "interrupt":
-        await asyncio.gather(*(publisher.interrupt(*each, tenant) for each in created.ahead))
+        services.shared.background.start(publisher.interrupt(created.ahead, tenant))  # there may be thousands

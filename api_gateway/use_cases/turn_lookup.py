@@ -44,5 +44,5 @@ async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:
     if asked is None:
         return None
     turn, priority = asked
-    await services.shared.publisher.interrupt(turn_id, priority, services.tenant)
+    await services.shared.publisher.interrupt([(turn_id, priority)], services.tenant)
     return turn
