@@ -112,7 +112,7 @@ async def cancel_response(
     turn = await existing_turn(turn_id, services)
     terms = await existing_terms(turn_id, services)
     if not turn.status.is_final:
-        waiter = Waiter(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected)
+        waiter = Waiter(wait_s=STOP_WAIT_S, has_gone=http.is_disconnected, until_end=True)
         turn = await turn_at_rest(turn, waiter, services, partial(ask_to_stop, turn_id, services))
     return response_of(turn, terms)
 

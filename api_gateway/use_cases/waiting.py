@@ -18,7 +18,7 @@ from api_gateway.streams.live import RESTING_EVENTS, Feed, LiveEvent, LiveEvents
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.heads import Head
 from api_gateway.use_cases.turn_lookup import existing_turn
-from harness_worker.wire import FINAL_STATUSES, TurnStatus
+from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, TurnStatus
 
 LONGEST_WAIT_S: Final = 60.0
 POLL_S: Final = 1.0
@@ -41,11 +41,13 @@ class Waiter:
     Args:
         wait_s: How long it is willing to wait.
         has_gone: Whether it has gone away, so that nobody waits any more.
+        until_end: Whether it waits for the end of a turn that it asked to stop, though that may wait for a person.
         since: When its request came, by the monotonic clock: making the turn takes some of the time.
     """
 
     wait_s: float
     has_gone: Callable[[], Awaitable[bool]]
+    until_end: bool = False
     since: float = field(default_factory=monotonic)
 
     @property
@@ -102,24 +104,30 @@ async def turn_now(turn: Turn, waiter: Waiter, services: Services) -> Turn:
 
 
 async def wait_for_rest(turn_id: str, waiter: Waiter, feed: Feed, live: LiveEvents, heads: Gathered[Head]) -> None:
-    """Return when the turn rests, the time is up, the client has left, or the process stops."""
+    """Return when the turn rests (or ends, if only that counts), time is up, the client has left, or the process stops.
+
+    Raises SQLAlchemy's errors.
+    """
     until = waiter.since + waiter.wait_s
+    awaited = TERMINAL_EVENTS if waiter.until_end else RESTING_EVENTS
     looks = LateAnswers(partial(heads.of, turn_id))
     try:
         while not live.stopping and (left := until - monotonic()) > 0 and not await waiter.has_gone():
             heard = await feed.next(min(left, POLL_S))
-            if isinstance(heard, LiveEvent) and heard.type in RESTING_EVENTS:
+            if isinstance(heard, LiveEvent) and heard.type in awaited:
                 return
             left = until - monotonic()
-            if isinstance(heard, Wake) and left > 0 and await _rests(looks, left):
+            if isinstance(heard, Wake) and left > 0 and await _rests(looks, left, until_end=waiter.until_end):
                 return
     finally:
         looks.leave()
 
 
-async def _rests(looks: LateAnswers[Head | None], limit_s: float) -> bool:
+async def _rests(looks: LateAnswers[Head | None], limit_s: float, *, until_end: bool) -> bool:
     try:
         head = await looks.within(min(limit_s, POLL_S))
     except TimeoutError:
         return False  # The next look hears the answer, if there is time for one.
-    return head is None or head.status in RESTING or head.asks_below
+    if head is None or head.has_ended:
+        return True
+    return not until_end and (head.status == TurnStatus.REQUIRES_ACTION or head.asks_below)

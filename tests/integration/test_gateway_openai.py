@@ -16,7 +16,9 @@ from openai import Omit, Stream
 from openai.types.chat import ChatCompletionChunk
 from sqlalchemy import text
 
+from api_gateway.concurrency.coalescing import LateAnswers
 from api_gateway.config import Settings
+from api_gateway.use_cases import waiting
 from api_gateway.use_cases.waiting import POLL_S
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
@@ -322,6 +324,27 @@ def test_background_response_is_answered_at_once_and_can_be_cancelled(
     gateway.worker.finish(response.id, "cancelled")
     assert cancelling.result(30).status == "cancelled"
     assert client.openai.responses.cancel(response.id).status == "cancelled"
+
+
+def test_cancel_of_a_response_that_waits_for_a_person_waits_for_its_end(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks as if it waited for the person until a worker has ended it."""
+    looks: list[float] = []
+
+    class Counted(LateAnswers[Any]):
+        async def within(self, limit_s: float) -> Any:
+            looks.append(limit_s)
+            return await super().within(limit_s)
+
+    monkeypatch.setattr(waiting, "LateAnswers", Counted)
+    monkeypatch.setattr(waiting, "POLL_S", 0.05)
+    response = client.respond(background=True)
+    gateway.worker.change(response.id, status="requires_action")
+    cancelling = pool.submit(client.openai.responses.cancel, response.id)
+    wait_until(lambda: len(looks) > 3 or cancelling.done(), "the gateway to look again and again")
+    gateway.worker.finish(response.id, "cancelled")
+    assert cancelling.result(30).status == "cancelled"
 
 
 def test_response_has_what_was_asked_for(client: Client) -> None:

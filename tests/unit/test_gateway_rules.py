@@ -498,6 +498,35 @@ def test_wait_counts_from_when_the_request_came() -> None:
     asyncio.run(wait())
 
 
+@pytest.mark.parametrize(("until_end", "looks"), [(False, 0), (True, 3)])
+@pytest.mark.parametrize("waiting", [("requires_action", False), ("running", True)])
+def test_who_waits_for_the_end_does_not_stop_where_a_person_is_asked(
+    waiting: tuple[str, bool], *, until_end: bool, looks: int
+) -> None:
+    """A turn that was asked to stop ends soon, although it still looks as if it waited for that person."""
+    told = [waiting, waiting, ("cancelled", False)]
+    asked: list[str] = []
+
+    async def read(turn_ids: frozenset[str]) -> Mapping[str, Head]:
+        status, asks_below = told[len(asked)]
+        asked.extend(turn_ids)
+        return {"t": Head(status=status, last_seq=1, asks_below=asks_below)}
+
+    async def here() -> bool:
+        return False
+
+    async def wait() -> None:
+        feed = Feed()
+        feed.offer(LiveEvent(turn_id="t", seq=2, type="turn.requires_action", at=0.0, data="{}"))
+        for _ in told:
+            feed.offer(Wake.LOST)
+        waiter = Waiter(wait_s=60.0, has_gone=here, until_end=until_end)
+        await wait_for_rest("t", waiter, feed, LiveEvents(None), Gathered(read))
+
+    asyncio.run(wait())
+    assert len(asked) == looks
+
+
 def test_last_look_at_a_turn_ends_when_the_process_stops() -> None:
     """It would otherwise outlast the process, and the client would hear nothing of its turn."""
     live = LiveEvents(None)
