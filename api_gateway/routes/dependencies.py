@@ -1,4 +1,4 @@
-"""The dependencies of the request handlers: the tenant's services, request bodies, and ids from paths.
+"""The dependencies of the request handlers: the tenant's services, request bodies, and ids and names from paths.
 
 They are coroutines, even those that wait for nothing: FastAPI gives functions a thread, which costs more than they do.
 """
@@ -12,6 +12,7 @@ from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from api_gateway.problems import FieldProblem, invalid, invalid_at
 from api_gateway.requests.body import Body, read_body
@@ -23,6 +24,15 @@ from api_gateway.use_cases.turn_lookup import no_such_turn
 from harness_worker.wire import TRACEPARENT
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class _Name(StringConvertor):
+    """A name at the end of a path, of any characters; Starlette's own ``path`` may be empty, and has no line breaks."""
+
+    regex = r"[\s\S]+"
+
+
+register_url_convertor("name", _Name())
 
 
 async def shared_of(request: Request) -> Shared:

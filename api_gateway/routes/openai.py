@@ -42,7 +42,7 @@ async def list_models(services: ServicesDep, _query: Annotated[NoQuery, Query()]
     return ModelList(data=await _models(services))
 
 
-@router.get("/v1/models/{model:path}", responses=openai_errors(404))
+@router.get("/v1/models/{model:name}", responses=openai_errors(404))
 async def read_model(model: str, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> ModelCard:
     """One agent, as a model."""
     models = await _models(services)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from starlette.convertors import StringConvertor, register_url_convertor
 
 from api_gateway.problems import Problem
 from api_gateway.requests.fields import is_id
@@ -18,22 +17,13 @@ from harness_worker.validation import MAX_SESSION_ID_CHARS
 router = APIRouter(tags=["sessions"])
 
 
-class _AnyText(StringConvertor):
-    """The whole rest of a path; Starlette's own ``path`` stops at a line break."""
-
-    regex = r"[\s\S]*"
-
-
-register_url_convertor("text", _AnyText())
-
-
 @router.get("/v1/sessions", responses=problems())
 async def list_sessions(services: ServicesDep, query: Annotated[PageQuery, Query()]) -> SessionPage:
     """Sessions, newest first."""
     return await services.sessions.page(query)
 
 
-@router.get("/v1/sessions/{session_id:text}", responses=problems(404))
+@router.get("/v1/sessions/{session_id:name}", responses=problems(404))
 async def read_session(session_id: str, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> Session:
     """One session; its turns are at ``/v1/turns?session_id=``."""
     session = await services.sessions.one(session_id) if is_id(session_id, MAX_SESSION_ID_CHARS) else None

@@ -292,11 +292,12 @@ def test_turn_that_does_not_exist_is_404(gateway: Gateway, turn_id: str, method:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/turns/", "/v2/turns", "/v1/agents/", "/healthz/", "//v1/turns"]
+    "path", ["/", "/v1", "/v1/", "/v1/turns/", "/v2/turns", "/v1/agents/", "/v1/sessions/", "/healthz/", "//v1/turns"]
 )
 def test_unknown_route_is_404(gateway: Gateway, path: str) -> None:
     """Paths must match exactly, and nothing redirects."""
-    problem_of(gateway.http.get(gateway.url + path), 404, "not_found")
+    problem = problem_of(gateway.http.get(gateway.url + path), 404, "not_found")
+    assert problem["detail"] == f"there is nothing at {path}; see /docs for what there is"
 
 
 @pytest.mark.parametrize(

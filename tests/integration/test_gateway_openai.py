@@ -423,6 +423,7 @@ def test_errors_of_every_kind_have_openais_shape(gateway: Gateway) -> None:
         (http.post("/v1/responses", json={}, headers={"Idempotency-Key": ""}), 422, "invalid_request"),
         (http.put("/v1/chat/completions"), 405, "method_not_allowed"),
         (http.get("/v1/responses/x/nothing"), 404, "not_found"),
+        (http.get("/v1/models/"), 404, "not_found"),
         (http.get("/v1/models", headers={"Host": "evil.example"}), 403, "forbidden"),
         (_without_tables(gateway), 503, "not_ready"),
     ):
