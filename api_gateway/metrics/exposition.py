@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from api_gateway.metrics.ended_turns import Key, Totals
 from api_gateway.metrics.figures import COUNTED, Figures, OpenWork
 from api_gateway.metrics.traffic import Traffic
-from api_gateway.webhooks.rules import Outcome
+from api_gateway.webhooks.rules import DeliveryOutcome
 
 _PROCESS: Final = ProcessCollector(registry=None)
 
@@ -27,7 +27,9 @@ class _Families:
         return self._families
 
 
-def exposed(figures: Figures, traffic: Traffic, webhooks: Mapping[Outcome, int], accept: str) -> tuple[bytes, str]:
+def exposed(
+    figures: Figures, traffic: Traffic, webhooks: Mapping[DeliveryOutcome, int], accept: str
+) -> tuple[bytes, str]:
     """The body of ``/metrics`` and its content type, in the format ``accept`` asks for: Prometheus' or OpenMetrics."""
     encode, content_type = choose_encoder(accept)
     families = [*_fleet(figures), *_ended(figures.ended), *_traffic(traffic), _webhooks(webhooks), *_PROCESS.collect()]
@@ -77,8 +79,8 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
     )
 
 
-def _webhooks(outcomes: Mapping[Outcome, int]) -> Metric:
-    numbers = {(each.value,): outcomes.get(each, 0) for each in Outcome}
+def _webhooks(outcomes: Mapping[DeliveryOutcome, int]) -> Metric:
+    numbers = {(each.value,): outcomes.get(each, 0) for each in DeliveryOutcome}
     return _counter("harness_webhook_deliveries", "Attempts to deliver a webhook.", ("outcome",), numbers)
 
 

@@ -21,7 +21,7 @@ from api_gateway.logs import in_a_line
 from api_gateway.webhooks.backlog import Backlog
 from api_gateway.webhooks.outbox import Claim, Outbox, WebhookEvent
 from api_gateway.webhooks.payload import webhook_body
-from api_gateway.webhooks.rules import Lane, Outcome, ReceiverAnswer, Verdict, full_of, verdict_of
+from api_gateway.webhooks.rules import DeliveryOutcome, Lane, ReceiverAnswer, Verdict, full_of, verdict_of
 from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer, message_id
 from harness_worker.credentials import webhook_secrets
@@ -66,7 +66,7 @@ class Deliverer:
         self._poll_at = 0.0
         self._stopping = False
         self._is_cut_off = False
-        self.outcomes: Counter[Outcome] = Counter()
+        self.outcomes: Counter[DeliveryOutcome] = Counter()
 
     @property
     def _busy(self) -> Counter[Lane]:
@@ -178,7 +178,7 @@ class Deliverer:
 
     def _count(self, claim: Claim, answer: ReceiverAnswer, verdict: Verdict) -> None:
         self.outcomes[verdict.outcome] += 1
-        if verdict.outcome is Outcome.GIVEN_UP:
+        if verdict.outcome is DeliveryOutcome.GIVEN_UP:
             what = (claim.turn_id, claim.lane.host, claim.attempt, answer.error)
             _log.warning("the webhook of turn %s to %s is given up after %d attempts: %s", *what)
 

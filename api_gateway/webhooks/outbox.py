@@ -18,7 +18,7 @@ from api_gateway.streams.live import RESTING_EVENTS
 from api_gateway.turns.answers import TurnSummary
 from api_gateway.turns.calls import approvals_below, pending_approvals
 from api_gateway.turns.rows import TURN_COLUMNS, summary_of
-from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
+from api_gateway.webhooks.rules import DeliveryOutcome, DueDelivery, Full, Lane, ReceiverAnswer, Verdict
 from harness_worker.schema import db_now, turn_events, turns, webhooks
 from harness_worker.wire import TERMINAL_EVENTS, rfc3339
 
@@ -197,7 +197,7 @@ async def _event(connection: AsyncConnection, row: AnyRow) -> WebhookEvent:
 
 def _after(claim: Claim, event: WebhookEvent, verdict: Verdict) -> dict[str, Any]:
     """The columns that say what is due next, and when."""
-    if verdict.outcome is Outcome.FAILED:
+    if verdict.outcome is DeliveryOutcome.FAILED:
         return {"due_at": db_now() + verdict.retry_in_s}
     is_over = event.is_last or verdict.is_gone
     return {"told_seq": claim.seq, "due_at": None if is_over else db_now()}

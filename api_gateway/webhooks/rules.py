@@ -38,7 +38,7 @@ _MOST_DIGITS: Final = 9
 """How many digits of a number are read; that many already exceed ``MOST_RETRY_AFTER_S``."""
 
 
-class Outcome(StrEnum):
+class DeliveryOutcome(StrEnum):
     """How an attempt ended."""
 
     DELIVERED = "delivered"
@@ -110,7 +110,7 @@ class Verdict:
         is_gone: Whether the endpoint wants no further event of this turn.
     """
 
-    outcome: Outcome
+    outcome: DeliveryOutcome
     retry_in_s: float = 0.0
     is_gone: bool = False
 
@@ -147,13 +147,13 @@ def _date(text: str) -> float:
 def verdict_of(answer: ReceiverAnswer, failures: int, turn_id: str) -> Verdict:
     """What follows an answer, after ``failures`` failed attempts to deliver the same event."""
     if answer.error is None:
-        return Verdict(outcome=Outcome.DELIVERED)
+        return Verdict(outcome=DeliveryOutcome.DELIVERED)
     if answer.status_code == GONE:
-        return Verdict(outcome=Outcome.GIVEN_UP, is_gone=True)
+        return Verdict(outcome=DeliveryOutcome.GIVEN_UP, is_gone=True)
     if failures >= len(BACKOFF_S):
-        return Verdict(outcome=Outcome.GIVEN_UP)
+        return Verdict(outcome=DeliveryOutcome.GIVEN_UP)
     delay_s = max(BACKOFF_S[failures], answer.retry_after_s)
-    return Verdict(outcome=Outcome.FAILED, retry_in_s=delay_s * (1 + JITTER * _share(turn_id)))
+    return Verdict(outcome=DeliveryOutcome.FAILED, retry_in_s=delay_s * (1 + JITTER * _share(turn_id)))
 
 
 def _share(turn_id: str) -> float:

@@ -12,13 +12,13 @@ from sqlalchemy import insert, select, update
 from api_gateway.database import create_engine
 from api_gateway.webhooks.outbox import Claim, Outbox, WebhookEvent
 from api_gateway.webhooks.reading import Webhooks
-from api_gateway.webhooks.rules import DueDelivery, Full, Lane, Outcome, ReceiverAnswer, Verdict
+from api_gateway.webhooks.rules import DeliveryOutcome, DueDelivery, Full, Lane, ReceiverAnswer, Verdict
 from harness_worker.schema import turns, webhooks
 from harness_worker.wire import DEFAULT_TENANT
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
 
-GOOD = ReceiverAnswer(status_code=200), Verdict(outcome=Outcome.DELIVERED)
-BAD = ReceiverAnswer(error="no answer"), Verdict(outcome=Outcome.FAILED, retry_in_s=600.0)
+GOOD = ReceiverAnswer(status_code=200), Verdict(outcome=DeliveryOutcome.DELIVERED)
+BAD = ReceiverAnswer(error="no answer"), Verdict(outcome=DeliveryOutcome.FAILED, retry_in_s=600.0)
 ROW = {"url": "http://h/", "host": "h", "told_seq": 1, "seq": 1, "attempt": 0, "failures": 0, "due_at": 1.0}
 
 Story: TypeAlias = Callable[[Outbox], Awaitable[None]]

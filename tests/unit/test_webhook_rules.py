@@ -21,10 +21,10 @@ from api_gateway.webhooks.rules import (
     IN_FLIGHT_A_TENANT,
     JITTER,
     MOST_RETRY_AFTER_S,
+    DeliveryOutcome,
     DueDelivery,
     Full,
     Lane,
-    Outcome,
     ReceiverAnswer,
     admitted,
     answer_of,
@@ -150,14 +150,14 @@ def test_secrets_are_one_or_two() -> None:
 def test_answer_of_the_two_hundreds_is_success(status: int) -> None:
     """The delivery is done, and no further attempt is made."""
     verdict = verdict_of(answer_of(status, "60", NOW), 0, "t")
-    assert (verdict.outcome, verdict.retry_in_s, verdict.is_gone) == (Outcome.DELIVERED, 0.0, False)
+    assert (verdict.outcome, verdict.retry_in_s, verdict.is_gone) == (DeliveryOutcome.DELIVERED, 0.0, False)
 
 
 @pytest.mark.parametrize("status", [101, 199, 300, 302, 308, 400, 404, 429, 500, 503])
 def test_other_answers_are_tried_again(status: int) -> None:
     """Redirects are failures too, since they are not followed."""
     verdict = verdict_of(answer_of(status, "", NOW), 0, "t")
-    assert verdict.outcome is Outcome.FAILED
+    assert verdict.outcome is DeliveryOutcome.FAILED
     assert BACKOFF_S[0] <= verdict.retry_in_s <= BACKOFF_S[0] * (1 + JITTER)
 
 
@@ -165,14 +165,14 @@ def test_pauses_grow_and_end() -> None:
     """There are eight attempts within about eighteen hours."""
     none = ReceiverAnswer(error="no answer")
     verdicts = [verdict_of(none, failures, "t") for failures in range(8)]
-    assert [verdict.outcome for verdict in verdicts] == [Outcome.FAILED] * 7 + [Outcome.GIVEN_UP]
+    assert [verdict.outcome for verdict in verdicts] == [DeliveryOutcome.FAILED] * 7 + [DeliveryOutcome.GIVEN_UP]
     assert sum(BACKOFF_S) == pytest.approx(17.6 * 3_600, rel=0.01)
 
 
 def test_receiver_that_is_gone_is_given_up_at_once() -> None:
     """A receiver that answers 410 says itself that it is gone."""
     verdict = verdict_of(answer_of(410, "", NOW), 0, "t")
-    assert (verdict.outcome, verdict.is_gone) == (Outcome.GIVEN_UP, True)
+    assert (verdict.outcome, verdict.is_gone) == (DeliveryOutcome.GIVEN_UP, True)
 
 
 @pytest.mark.parametrize(
