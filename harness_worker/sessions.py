@@ -40,8 +40,12 @@ Turns before them do so already, since the next ones were added. The row is writ
 which ended first: an end of the turn that does not see the new follower yet is then decided again.
 """
 
-INTERRUPT: Final = FOLLOW.values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
-"""The same for all turns ahead, and asks them to stop."""
+INTERRUPT: Final = (
+    update(turns)
+    .where(*_UNFINISHED)
+    .values(followed=true(), cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=db_now())
+)
+"""The same for all unfinished turns of a session, and asks them to stop. :data:`UNFINISHED` must have locked them."""
 
 _EARLIER_TURN: Final = turns.alias("earlier")
 FOLLOWS_UNFINISHED: Final = exists().where(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -43,7 +42,7 @@ async def taken_place(connection: AsyncConnection, tenant: str, session_id: str,
     number, now = (await connection.execute(take_place(connection.dialect.name), session)).one()
     ahead = await _unfinished(connection, session) if number > 1 else []
     if ahead:
-        await _settle(connection, ahead, session_id, multitask)
+        await _settle(connection, ahead, session, multitask)
     return Place(number=number, now=now, ahead=tuple(ahead))
 
 
@@ -52,13 +51,14 @@ async def _unfinished(connection: AsyncConnection, session: dict[str, str]) -> l
 
 
 async def _settle(
-    connection: AsyncConnection, ahead: list[tuple[str, str]], session_id: str, multitask: Multitask
+    connection: AsyncConnection, ahead: list[tuple[str, str]], session: dict[str, str], multitask: Multitask
 ) -> None:
-    ids: list[Any] = [turn_id for turn_id, _ in ahead]
+    ids = [turn_id for turn_id, _ in ahead]
     if multitask == "reject":
-        detail = f"session {session_id!r} still works on turn {ids[-1]}; wait for its end, or set multitask to"
-        raise Problem("session_busy", f"{detail} 'enqueue' or 'interrupt'", extra={"turns": ids})
+        busy = f"session {session['of_session']!r} still works on turn {ids[-1]}"
+        detail = f"{busy}; wait for its end, or set multitask to 'enqueue' or 'interrupt'"
+        raise Problem("session_busy", detail, extra={"turns": ids})
     if multitask == "interrupt":
-        await connection.execute(INTERRUPT, {"ahead": ids})
+        await connection.execute(INTERRUPT, session)
     else:
         await connection.execute(FOLLOW, {"ahead": ids[-1:]})

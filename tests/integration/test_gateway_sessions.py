@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import false, insert, literal_column, select, text, update
 
 from harness_worker.schema import sessions, turns
 from harness_worker.testing.waiting import wait_until
@@ -112,6 +112,23 @@ def test_multitask_interrupt_asks_a_broker_that_is_away_but_once(
 def _of_publisher(caplog: pytest.LogCaptureFixture) -> list[str]:
     told = [record.getMessage() for record in caplog.records if record.name == "api_gateway.publisher"]
     return [each.partition(":")[0] for each in told]
+
+
+@pytest.mark.acceptance
+def test_multitask_interrupt_cancels_however_many_are_before_it(postgres_url: str, valkey_url: str) -> None:
+    """Their number is not bounded by that of a statement's parameters, which is 65,535."""
+    with gateway_on(postgres_url, NOWHERE, own_db(valkey_url)) as gateway:
+        gateway.posted(session_id="s")
+        other: dict[str, Any] = {"id": literal_column("'t' || n"), "number": literal_column("n + 1")}
+        columns: list[Any] = [other.get(column.name, column) for column in turns.c]
+        copies = select(*columns).select_from(turns, text("generate_series(1, 66000) AS n"))
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(insert(turns).from_select(turns.c.keys(), copies))
+            connection.execute(update(sessions).values(turns=66_001))
+        last = gateway.posted(session_id="s", multitask="interrupt")["id"]
+        goes_on = select(turns.c.id).where(turns.c.cancel_requested == false())
+        with gateway.worker.engine.connect() as connection:
+            assert connection.execute(goes_on).scalars().all() == [last]
 
 
 def test_interrupts_at_once_leave_one_to_run(gateway: Gateway) -> None:

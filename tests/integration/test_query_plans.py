@@ -27,7 +27,15 @@ from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.tenants import WAITING
 from harness_worker.ports import ExpiredArtifact, HeldTurn, RunningCall
 from harness_worker.schema import batches, idempotency_keys, scores, tool_calls, turns
-from harness_worker.sessions import IS_BEHIND, NEXT, PAST_MESSAGES, PAST_TURNS, UNFINISHED, UNFINISHED_OF_SESSIONS
+from harness_worker.sessions import (
+    INTERRUPT,
+    IS_BEHIND,
+    NEXT,
+    PAST_MESSAGES,
+    PAST_TURNS,
+    UNFINISHED,
+    UNFINISHED_OF_SESSIONS,
+)
 from harness_worker.wire import FINAL_STATUSES, TurnStatus
 from tests.contract.store_world import World, new_call, new_turn, world_of
 from tests.integration.gateway_kit import NOWHERE
@@ -126,6 +134,7 @@ def test_turns_that_are_few_are_found_without_walking_the_others(
 ONE_SESSION = {"of_tenant": "a", "of_session": "s"}
 OF_A_SESSION = [
     (UNFINISHED, ONE_SESSION),
+    (INTERRUPT, ONE_SESSION),
     (NEXT, {**ONE_SESSION, "after_number": 1}),
     (IS_BEHIND, {**ONE_SESSION, "before_number": 9}),
     (UNFINISHED_OF_SESSIONS, {"of_tenant": "a", "of_sessions": ["s", "t"]}),
