@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -18,8 +18,6 @@ _log = logging.getLogger(__name__)
 
 class AgentTool(Answer):
     """A tool that an agent may use; ``schema`` is the JSON Schema of its arguments."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     description: str
