@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -59,16 +59,17 @@ async def make_once(
     return await make_turn(request, claim, services, follows=follows, on_commit=on_commit)
 
 
-@contextmanager
-def made(created: Created) -> Generator[None]:
+@asynccontextmanager
+async def made(created: Created, services: Services) -> AsyncGenerator[None]:
     """A context after the turn was made: whatever the database does from then on, the client must not ask again.
 
     Raises:
-        Problem: 504 ``turn_unfinished`` in place of any database error or timeout.
+        Problem: 504 ``turn_unfinished`` in place of any database error or timeout; the turn begins nevertheless.
     """
     try:
         yield
     except (SQLAlchemyError, TimeoutError):
+        await wake(created, services)
         raise unfinished(created.made_id) from None
 
 

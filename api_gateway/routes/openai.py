@@ -74,7 +74,7 @@ async def create_response(
     session_id = await _session_of(before, services) if before is not None else None
     request = turn_of_response(asked, session_id)
     created = await make_once(request, http, posted.claim, services, before)
-    with made(created):
+    async with made(created, services):
         if asked.stream:
             turn = await existing_turn(created.made_id, services)
             terms = await existing_terms(turn.id, services)
@@ -133,7 +133,7 @@ async def create_completion(
     asked, waiter = posted.value, waiter_of(http)
     request = turn_of_chat(asked)
     created = await make_once(request, http, posted.claim, services)
-    with made(created):
+    async with made(created, services):
         if not asked.stream:
             return completion_of(await awaited(created, waiter, services))
         turn = await existing_turn(created.made_id, services)

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from api_gateway.app import create_app
 from harness_worker.wire import Approval
-from tests.integration.gateway_kit import Gateway
+from tests.integration.gateway_kit import AGENT, Gateway
 
 ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 
@@ -67,3 +67,24 @@ def test_cancel_that_is_stored_is_accepted_though_nothing_can_be_read(gateway: G
     answer = asked_of_one_that_loses_its_database(gateway, f"/v1/turns/{turn_id}/cancel")
     assert (answer.status_code, answer.json()) == (202, gateway.turn(turn_id))
     assert gateway.worker.row(turn_id).cancel_requested
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": "x"}),
+        ("/v1/responses", {"input": "x", "stream": True}),
+        ("/v1/responses", {"input": "x", "background": True}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "stream": True}),
+    ],
+)
+def test_turn_of_an_openai_client_begins_though_nothing_can_be_read(
+    gateway: Gateway, path: str, body: dict[str, Any]
+) -> None:
+    """The client is told not to ask again, so its turn must not wait until a worker happens to find it."""
+    answer = asked_of_one_that_loses_its_database(gateway, path, json={"model": AGENT, **body})
+    (turn_id,) = gateway.ids()
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "turn_unfinished")
+    assert answer.headers["x-should-retry"] == "false"
+    assert gateway.worker.wake_ups(turn_id)
