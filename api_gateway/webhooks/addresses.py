@@ -84,7 +84,7 @@ async def _resolved(host: str, port: int) -> list[str]:
     """The addresses of a host's name, resolved in a daemon thread of its own.
 
     So a name server that hangs delays neither another name nor the end of the process, which would join the threads of
-    a pool. Each attempt resolves once, so the number of requests under way bounds the threads.
+    a pool. Each attempt resolves once; its thread may outlast it, for as long as the system tries to resolve a name.
     """
     answer: asyncio.Future[list[str] | None] = asyncio.get_running_loop().create_future()
     try:
