@@ -31,7 +31,10 @@ def exposed(
     figures: Figures, traffic: Traffic, webhooks: Mapping[DeliveryOutcome, int], accept: str
 ) -> tuple[bytes, str]:
     """The body of ``/metrics`` and its content type, in the format ``accept`` asks for: Prometheus' or OpenMetrics."""
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except TypeError:  # it fails on a version that is no number
+        encode, content_type = choose_encoder("")
     families = [*_fleet(figures), *_ended(figures.ended), *_traffic(traffic), _webhooks(webhooks), *_PROCESS.collect()]
     return encode(_Families(families)), content_type
 

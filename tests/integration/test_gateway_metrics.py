@@ -320,6 +320,16 @@ def test_metrics_speak_openmetrics_to_those_who_ask(gateway: Gateway) -> None:
     assert {"harness_turns", "harness_http_requests"} <= {family.name for family in openmetrics(answer.text)}
 
 
+@pytest.mark.one_database("sqlite")
+@pytest.mark.parametrize(
+    "accept", ["text/plain;version=abc", "application/openmetrics-text;version=1.x", "a/b", ";", ""]
+)
+def test_metrics_are_told_in_prometheus_own_format_to_all_others(gateway: Gateway, accept: str) -> None:
+    """This includes clients that ask for a version that is none."""
+    answer = gateway.http.get("/metrics", headers={"Accept": accept})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+
+
 def test_metrics_survive_whatever_is_away(tmp_path: Path) -> None:
     """Without database and broker there are still the process's own figures, and which of the two is away."""
     nothing = Settings(database_url=f"sqlite:////{tmp_path}/no/where.db", redis_url=NOWHERE, dev_keyless=True)
