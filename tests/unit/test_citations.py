@@ -55,7 +55,16 @@ def test_page_is_cited_by_its_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [f"See {PAGE}.", f"[page]({PAGE})", f"({PAGE}).", f"**{PAGE}**", f"<{PAGE}>", f'"{PAGE}",']
+    "text",
+    [
+        f"See {PAGE}.",
+        f"[page]({PAGE})",
+        f"(see [page]({PAGE})).",
+        f"({PAGE}).",
+        f"**{PAGE}**",
+        f"<{PAGE}>",
+        f'"{PAGE}",',
+    ],
 )
 def test_page_is_known_from_prose_by_its_address(text: str) -> None:
     """The sentence's own punctuation is no part of it, in the answer as in the result; it is its own title."""

@@ -109,7 +109,9 @@ def _marks(text: str) -> Iterator[tuple[CitationKind, str]]:
 def _address(url: str) -> str:
     """An address found in prose, without the punctuation of the sentence around it."""
     url = url.rstrip(_TRAILING)
-    return url if url.count("(") >= url.count(")") else url[: url.rindex(")")].rstrip(_TRAILING)
+    while url.count("(") < url.count(")"):
+        url = url[: url.rindex(")")].rstrip(_TRAILING)
+    return url
 
 
 def _known_documents(
