@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import process_time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,20 @@ def test_heading_with_a_wide_gap_is_read_at_once() -> None:
     (found,) = passages_of("a.md", f"# a{' ' * 2_000}b\n\nx")
     assert (found.title, found.text) == (f"a{' ' * 2_000}b", "x")
     assert process_time() - began < 1
+
+
+def test_code_within_a_line_hides_no_heading() -> None:
+    """Backticks with others behind them in their line are no fence, whose end would have to come."""
+    found = passages_of("a.md", "To build:\n\n```make``` alone\n\n# Next\n\nx")
+    assert [each.title for each in found] == ["a", "Next"]
+
+
+@pytest.mark.parametrize("inner", ["```sh\n# code\n```", "~~~\n# code\n~~~", "```"])
+def test_code_ends_where_a_fence_like_its_first_does(inner: str) -> None:
+    """Shorter ones and those of other signs are lines of the code, as in an example of Markdown."""
+    (shown, last) = passages_of("a.md", f"````md\n{inner}\n# code\n````\n\n# Last\n\nx")
+    assert (shown.title, shown.text) == ("a", f"````md\n{inner}\n# code\n````")
+    assert last.title == "Last"
 
 
 def test_plain_text_has_no_headings() -> None:

@@ -14,7 +14,7 @@ PASSAGE_CHARS: Final = 1_200
 
 _HEADING: Final = re.compile(r"#{1,6}(?P<title>[ \t].*)?")
 _CLOSING_SIGNS: Final = re.compile(r"[ \t]#+[ \t]*$")
-_CODE_FENCE: Final = re.compile(r"[ \t]*(?:```|~~~)")
+_CODE_FENCE: Final = re.compile(r"[ \t]*(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<after>.*)")
 _BLANK_LINES: Final = re.compile(r"\n\s*\n")
 
 
@@ -43,16 +43,26 @@ def listed(text: str) -> tuple[str, ...]:
 def _sections(title: str, text: str) -> Iterator[tuple[str, str]]:
     """Headings with the text below them; a line of code that looks like a heading is not one."""
     lines: list[str] = []
-    in_code = False
+    fence = ""
     for line in text.splitlines():
-        in_code ^= _CODE_FENCE.match(line) is not None
-        heading = None if in_code else _HEADING.fullmatch(line)
+        fence = _fence_behind(line, fence)
+        heading = None if fence else _HEADING.fullmatch(line)
         if heading is None:
             lines.append(line)
             continue
         yield title, "\n".join(lines)
         title, lines = _CLOSING_SIGNS.sub("", heading["title"] or "").strip(" \t") or title, []
     yield title, "\n".join(lines)
+
+
+def _fence_behind(line: str, fence: str) -> str:
+    """The fence of the code that goes on behind a line; empty if none does. An equal or longer one ends it."""
+    found = _CODE_FENCE.match(line)
+    if found is None:
+        return fence
+    if not fence:
+        return found["fence"]
+    return "" if found["fence"].startswith(fence) and not found["after"].strip() else fence
 
 
 def _parts(body: str) -> Iterator[str]:
