@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,6 +47,16 @@ def deaf() -> float:
     return 1.0
 
 
+def strict(_turn: object, _limit: float) -> float:
+    """A judge that takes more than a turn."""
+    return 1.0
+
+
+def scores(_turn: object) -> Iterator[float]:
+    """A judge that yields."""
+    yield 1.0
+
+
 @pytest.mark.parametrize(
     ("name", "fn", "options", "problem"),
     [
@@ -56,7 +67,9 @@ def deaf() -> float:
         ("brief", None, {"model": "scripted:"}, "judge 'brief': model must be"),
         ("brief", says, {"criterion": "c"}, "judge 'brief': a criterion is for a model"),
         ("brief", waits, {}, "judge 'brief': async functions are refused"),
-        ("brief", deaf, {}, "judge 'brief': its function must take the turn"),
+        ("brief", deaf, {}, r"its function must take one argument, the turn, but its parameters are \(\)"),
+        ("brief", strict, {}, "judge 'brief': its function must take one argument, the turn, but"),
+        ("brief", scores, {}, "judge 'brief': its function must return what it says, but it yields"),
         ("brief", 7, {}, "judge 'brief': 7 is not a function"),
         ("brief", None, {"model": "m"}, "judge 'brief': say what the model is to judge by .* faithfulness, relevance"),
         ("brief", says, {"timeout_s": 301}, "judge 'brief': timeout_s must be seconds above 0 and at most 300"),

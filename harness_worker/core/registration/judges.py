@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from harness_worker.core.registration.callables import signature_of
+from harness_worker.core.registration.callables import check_takes, signature_of
 from harness_worker.core.registration.model_names import is_model_name
 from harness_worker.core.registration.tool_options import TOOL_NAME, is_number
 from harness_worker.errors import ConfigError
@@ -98,8 +98,8 @@ def score_of(said: object) -> Score:
 def _check_function(fn: object, criterion: str | None, label: str) -> None:
     if criterion is not None:
         raise ConfigError(f"{label}: a criterion is for a model; a function has its own")
-    if not signature_of(fn, label).parameters:
-        raise ConfigError(f"{label}: its function must take the turn")
+    signature_of(fn, label)
+    check_takes(fn, f"{label}: its function", "the turn")
 
 
 def _criterion(name: str, model: str | None, criterion: str | None, label: str) -> str:
