@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_CHARS: Final = 512
@@ -59,5 +59,13 @@ def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
     It has ``properties`` even if they are none, because without them the validator does not name what is not allowed.
     """
-    is_open = "properties" not in schema or not _OPENING_KEYWORDS.isdisjoint(schema)
+    is_open = "properties" not in schema or not _OPENING_KEYWORDS.isdisjoint(schema) or _depends_on_schemas(schema)
     return {"properties": {}, **schema} if is_open else {**schema, "additionalProperties": False}
+
+
+def _depends_on_schemas(schema: Mapping[str, Any]) -> bool:
+    """Whether it has schemas in ``dependencies``, as ``dependentSchemas`` was called; lists there only require."""
+    given: object = schema.get("dependencies")
+    return isinstance(given, Mapping) and any(
+        isinstance(each, Mapping) for each in cast("Mapping[str, object]", given).values()
+    )

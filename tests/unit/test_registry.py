@@ -485,6 +485,19 @@ def test_add_tool_takes_other_arguments_where_its_schema_says_so(registry: Regis
     assert registry.tools["b"].bind({"x": 1}).values == {"x": 1}
 
 
+def test_add_tool_takes_arguments_that_depend_on_others(registry: Registry) -> None:
+    """Before draft 2019-09, ``dependencies`` may list properties too; if it only requires some, no others are taken."""
+    draft = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"card": True}}
+    address = {"properties": {"address": {"type": "string"}}, "required": ["address"]}
+    registry.add_tool(echo, name="a", schema={**draft, "dependencies": {"card": address}}, description="")
+    registry.add_tool(echo, name="b", schema={**draft, "dependencies": {"card": ["address"]}}, description="")
+    assert registry.tools["a"].bind({"card": 1, "address": "x"}).values == {"card": 1, "address": "x"}
+    with pytest.raises(ArgumentsInvalid, match=r"^address: required, but missing$"):
+        registry.tools["a"].bind({"card": 1})
+    with pytest.raises(ArgumentsInvalid, match=r"^more: not an argument of this tool$"):
+        registry.tools["b"].bind({"more": 1})
+
+
 def _three(args: dict[str, Any], ctx: RunContext, more: int) -> None: ...
 
 
