@@ -72,4 +72,4 @@ def _judge_pending(call: Call, plan: Sequence[Call], *, over: bool, now: float) 
         return ()
     if call.attempt > 1:
         return end_with_doubt(call, unknown(call, "was lost before it could run again"), plan, now=now)
-    return end_with_doubt(call, not_run(call, "its time ended before it could start"), plan, now=now)
+    return (end_call(call, not_run(call, "its time ended before it could start"), now=now),)
