@@ -18,6 +18,7 @@ _REDIS: Final = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
 _REDIS_DB: Final = re.compile(r"/*[0-9]*/*")
 """The path of a Redis URL. Some clients raise on any other, others silently use the first database."""
 
+_ESCAPING: Final = "write a / ? or # of its password as %2F, %3F or %23"
 _USER_FIELDS: Final = frozenset({"username", "password"})
 _CHECKS: Final = "ssl_cert_reqs"
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", _CHECKS)
@@ -44,17 +45,30 @@ def service_url(url: str, schemes: Sequence[str]) -> str:
     except ValueError:
         is_one = False
     if not is_one:
-        raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number")
+        advice = f"; {_ESCAPING}" if "@" in url and url.startswith(known) else ""
+        raise ValueError(f"give a URL of {', '.join(known)}, with a port that is a number{advice}")
     if url.startswith(_HTTP) and not host_of(url):
         raise ValueError("give a URL with a host, as in https://HOST")
-    if url.startswith(_REDIS) and not _REDIS_DB.fullmatch(urlsplit(url).path):
-        raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
     if url.startswith(_REDIS):
+        _check_database(url)
         url = _user_first(url)
         _check_options(url)
     if url.startswith("rediss://") and _CHECKS not in parse_qs(urlsplit(url).query, keep_blank_values=True):
         return f"{url}{'&' if '?' in url else '?'}{_CHECKS}=required"
     return url
+
+
+def _check_database(url: str) -> None:
+    """Refuse a URL of Redis whose path is not the number of a database.
+
+    Raises:
+        ValueError: It is not, perhaps because a sign in the password ends the host.
+    """
+    parts = urlsplit(url)
+    if parts.fragment or "@" in parts.path:
+        raise ValueError(_ESCAPING)
+    if not _REDIS_DB.fullmatch(parts.path):
+        raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
 
 
 def _user_first(url: str) -> str:
@@ -79,6 +93,8 @@ def _check_options(url: str) -> None:
     given = parse_qs(parts.query, keep_blank_values=True)
     known = _TLS_OPTIONS if parts.scheme == "rediss" else ()
     strange = [name for name in given if name not in known]
+    if strange and "@" in parts.query:
+        raise ValueError(_ESCAPING)
     if strange:
         raise ValueError(
             f"redis:// takes no options, and rediss:// only {', '.join(_TLS_OPTIONS)}: not {', '.join(strange)}"

@@ -167,8 +167,19 @@ def test_brokers_that_celery_knows_are_taken(url: str) -> None:
 )
 def test_refused_url_shows_no_password(url: str, shown: str) -> None:
     """It may be the real one, with its scheme misspelt, or with a password that should have been escaped."""
-    with pytest.raises(ConfigError, match=re.escape(f"HARNESS_BROKER_URL='{shown}'")) as refused:
+    with pytest.raises(ConfigError, match=re.escape(f"HARNESS_BROKER_URL='{shown}': give") + ".*a number$") as refused:
         load_settings(broker_url=url)
+    assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("sign", ["/", "?", "#"])
+@pytest.mark.parametrize("begin", ["redis://:", "redis://:1", "redis://u:se", "amqp://u:se"])
+@pytest.mark.parametrize("end", ["cret", "cret=1"])
+def test_sign_of_a_password_that_must_be_escaped_is_told(begin: str, sign: str, end: str) -> None:
+    """Unescaped it ends the host, which may even be a valid one then; the message shows nothing of the password."""
+    told = r"write a / \? or # of its password as %2F, %3F or %23$"
+    with pytest.raises(ConfigError, match=told) as refused:
+        load_settings(broker_url=f"{begin}{sign}{end}@h:6379/0")
     assert "cret" not in str(refused.value)
 
 
