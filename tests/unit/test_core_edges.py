@@ -177,6 +177,12 @@ def test_docstring_may_have_several_sections_of_arguments() -> None:
     assert (doc.description, doc.arguments) == ("Find.", {"x": "The x.", "y": "The y."})
 
 
+def test_docstring_may_have_types_with_brackets() -> None:
+    """A type ends at the first closing bracket that a colon follows."""
+    doc = parse_docstring("Find.\n\nArgs:\n    x (int): The x (a number): it.\n    y (list(tuple(int, str))): The y.\n")
+    assert doc.arguments == {"x": "The x (a number): it.", "y": "The y."}
+
+
 SPHINX = """Pay; see
 :class:`Bank`.
 
