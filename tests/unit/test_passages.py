@@ -86,5 +86,14 @@ def test_ids_can_be_cited_whatever_the_file_is_called() -> None:
 
 
 def test_list_is_its_items() -> None:
-    """Bullets, blank lines and headings are left out."""
-    assert listed("# Likes\n\n- tea\n* milk\n+ \nplain\n") == ("tea", "milk", "plain")
+    """Bullets, blank lines, rules and headings are left out."""
+    assert listed("# Likes\n\n- tea\n* milk\n+ \nplain\n---\n") == ("tea", "milk", "plain")
+
+
+def test_signs_that_are_no_bullet_belong_to_their_item() -> None:
+    """Only one that a blank follows is a bullet."""
+    assert listed("- **Tone**: formal\n**Short** answers\n-5 °C is cold\n") == (
+        "**Tone**: formal",
+        "**Short** answers",
+        "-5 °C is cold",
+    )

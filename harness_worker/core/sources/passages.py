@@ -15,6 +15,7 @@ PASSAGE_CHARS: Final = 1_200
 _HEADING: Final = re.compile(r"#{1,6}(?P<title>[ \t].*)?")
 _CLOSING_SIGNS: Final = re.compile(r"[ \t]#+[ \t]*$")
 _CODE_FENCE: Final = re.compile(r"[ \t]*(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<after>.*)")
+_BULLET: Final = re.compile(r"^[-*+]\s+")
 _BLANK_LINES: Final = re.compile(r"\n\s*\n")
 
 
@@ -37,7 +38,7 @@ def passages_of(path: str, text: str) -> tuple[Passage, ...]:
 def listed(text: str) -> tuple[str, ...]:
     """The items of a text that is a list: its lines, without bullets and without headings."""
     lines = (line.strip() for line in text.splitlines())
-    return tuple(line.lstrip("-*+ ") for line in lines if line.lstrip("-*+ ") and not line.startswith("#"))
+    return tuple(_BULLET.sub("", line) for line in lines if line.strip("-*+ ") and not line.startswith("#"))
 
 
 def _sections(title: str, text: str) -> Iterator[tuple[str, str]]:
