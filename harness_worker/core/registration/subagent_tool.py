@@ -8,11 +8,10 @@ from typing import Annotated, Final, Never
 from pydantic import Field
 
 from harness_worker.core.budget import agent_limits
-from harness_worker.core.registration.callables import check_takes
 from harness_worker.core.registration.delegation import Delegation
 from harness_worker.core.registration.resource_keys import beside_others
 from harness_worker.core.registration.signature import inspect_function
-from harness_worker.core.registration.tool_options import TOOL_NAME, ToolOptions
+from harness_worker.core.registration.tool_options import MAX_TIMEOUT_S, TOOL_NAME, tool_options
 from harness_worker.core.registration.tool_spec import tool_spec
 from harness_worker.core.registration.tools import AgentSpec, ApprovalPolicy, Arguments, ToolSpec
 from harness_worker.errors import ConfigError
@@ -33,9 +32,9 @@ def subagent_tool(agent: AgentSpec, *, description: str | None, approval: Approv
         ConfigError: It cannot be a tool; the message names the agent and says what to change.
     """
     label, said = f"agent_tool({agent.name!r})", agent.description if description is None else description
-    _check(agent, label, said, approval, parallel)
+    _check(agent, label, said, parallel)
     limits = agent_limits(agent.budget)
-    options = ToolOptions(timeout_s=limits.timeout_s, approval=approval)
+    options = replace(tool_options({"approval": approval}, label, MAX_TIMEOUT_S), timeout_s=limits.timeout_s)
     alone = tool_spec(agent.name, said, inspect_function(_ask, label), options)
     tool = replace(alone, delegation=Delegation(agent=agent.name, budget=limits))
     return replace(tool, keys=beside_others(_beside, tool.approval)) if parallel else tool
@@ -45,16 +44,11 @@ def _ask(input: Annotated[str, Field(min_length=1, description=_ASKED)]) -> Neve
     raise ConfigError(f"an agent is asked by the harness, not called: {input}")
 
 
-def _check(agent: AgentSpec, label: str, said: object, approval: object, parallel: object) -> None:
+def _check(agent: AgentSpec, label: str, said: object, parallel: object) -> None:
     if TOOL_NAME.fullmatch(agent.name) is None:
         raise ConfigError(f"{label}: a tool's name is 1 to 64 of A-Z a-z 0-9 _ -; name the agent so")
     if not isinstance(said, str) or not said:
         raise ConfigError(f"{label}: say what it is good for, with description='…' here or at its declaration")
-    if not callable(approval) and approval not in ("always", "never"):
-        allowed = "'always', 'never' or a function of the arguments"
-        raise ConfigError(f"{label}: approval must be {allowed}, not {approval!r}")
-    if callable(approval):
-        check_takes(approval, f"{label}: approval", "the arguments")
     if not isinstance(parallel, bool):
         raise ConfigError(f"{label}: parallel must be True or False, not {parallel!r}")
 
