@@ -1,8 +1,8 @@
 """What the application needs from the outside: one Protocol for each collaborator.
 
 Protocols that store, decide or find something have one contract suite each, in ``tests/contract``, which every
-implementation must pass. Implementations of ``Clock``, ``StopSignal``, ``Dispatcher`` and ``SoftDeadline`` are tested
-separately.
+implementation must pass. Implementations of ``Clock``, ``StopSignal``, ``Dispatcher``, ``Traces`` and ``SoftDeadline``
+are tested separately.
 """
 
 from __future__ import annotations
