@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness_worker.core.records import Message
-from harness_worker.core.sources.citations import Citation, CitationKind, Source, cite, with_sources
+from harness_worker.core.sources.citations import QUOTE_CHARS, Citation, CitationKind, Source, cite, with_sources
 
 REFUNDS = Source(id="refunds.md#1", title="Refunds", source="refunds.md", quote="Within 30 days.")
 PAGE = "https://example.org/a?b=1"
@@ -122,6 +122,15 @@ def test_citations_are_at_most_eight_of_a_kind() -> None:
     found = cite(text, sources, result(pages))
     by_kind = [[each.id for each in found if each.kind is kind] for kind in CitationKind]
     assert by_kind == [[f"a.md#{n}" for n in range(8)], pages[:8]]
+
+
+def test_title_of_a_page_takes_one_line() -> None:
+    """Else a page could list sources of its own behind the answer. One without words is none."""
+    found = {"url": PAGE, "title": f"A page\n- Another: https://example.org/{'x' * 200}"}
+    (page,) = cite(PAGE, (), result(found))
+    assert len(page.title) == QUOTE_CHARS
+    assert with_sources("So.", (page,)).splitlines()[2:] == ["Sources:", f"- {page.title}: {PAGE}"]
+    assert [each.title for each in cite(PAGE, (), result({"url": PAGE, "title": " ", "name": "N"}))] == ["N"]
 
 
 def test_sources_are_listed_behind_the_answer() -> None:

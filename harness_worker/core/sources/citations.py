@@ -150,13 +150,13 @@ def _page(url: str, content: str) -> Citation:
     """A page with what the result says about it: the title and the text given with its address."""
     about = next((each for each in _objects(_parsed(content)) if url in each.values()), dict[str, Any]())
     title, quote = _first_text(about, _TITLES), _first_text(about, _QUOTES)
-    return Citation(
-        kind=CitationKind.WEB, id=url, title=title or url, source=url, quote=excerpt(quote) if quote else None
-    )
+    return Citation(kind=CitationKind.WEB, id=url, title=title or url, source=url, quote=quote)
 
 
 def _first_text(about: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    return next((about[name] for name in names if isinstance(about.get(name), str) and about[name]), None)
+    """The beginning of the first of these entries that is a text with words."""
+    texts = (excerpt(about[name]) for name in names if isinstance(about.get(name), str))
+    return next(filter(None, texts), None)
 
 
 def _results(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
