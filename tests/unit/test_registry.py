@@ -400,6 +400,13 @@ def test_add_tool_names_each_bad_argument(registry: Registry) -> None:
         registry.tools["raw"].bind({"tags": ["a", 2]})
 
 
+def test_add_tool_names_an_argument_that_begins_with_a_dot(registry: Registry) -> None:
+    """Under any other name the model could not give it."""
+    registry.add_tool(echo, name="raw", schema={"properties": {".x": {}}, "required": [".x"]}, description="")
+    with pytest.raises(ArgumentsInvalid, match=r"^\.x: required, but missing$"):
+        registry.tools["raw"].bind({})
+
+
 def test_add_tool_names_each_argument_of_a_tool_that_takes_none(registry: Registry) -> None:
     """Its schema, as MCP recommends it, has no ``properties``."""
     registry.add_tool(echo, name="raw", schema={"type": "object", "additionalProperties": False}, description="")

@@ -40,7 +40,7 @@ def bounded(lines: Sequence[str]) -> tuple[str, ...]:
 def place(path: Sequence[str | int]) -> str:
     """``("items", 0, "qty")`` as ``items[0].qty``."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return short("".join(steps).lstrip(".")) or "arguments"
+    return short("".join(steps).removeprefix(".")) or "arguments"
 
 
 def short(text: str) -> str:
