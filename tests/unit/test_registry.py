@@ -400,6 +400,19 @@ def test_add_tool_names_each_bad_argument(registry: Registry) -> None:
         registry.tools["raw"].bind({"tags": ["a", 2]})
 
 
+def test_add_tool_tells_what_is_wrong_with_a_long_argument(registry: Registry) -> None:
+    """Of the value only the beginning is shown, but all that the schema says of it."""
+    pattern = f"^(?:{'|'.join(f'option {number}' for number in range(20))})$"
+    schema = {"properties": {"n": {"type": "integer"}, "p": {"pattern": pattern}}}
+    registry.add_tool(echo, name="raw", schema=schema, description="")
+    with pytest.raises(ArgumentsInvalid) as invalid:
+        registry.tools["raw"].bind({"n": "x" * 1_000, "p": "y"})
+    assert sorted(invalid.value.problems) == [
+        f'n: "{"x" * 79}… is not of type "integer"',
+        f'p: "y" does not match "{pattern}"',
+    ]
+
+
 def test_add_tool_names_an_argument_that_begins_with_a_dot(registry: Registry) -> None:
     """Under any other name the model could not give it."""
     registry.add_tool(echo, name="raw", schema={"properties": {".x": {}}, "required": [".x"]}, description="")

@@ -7,16 +7,21 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import jsonschema_rs
 
+from harness_worker.core.canonical import compact
 from harness_worker.core.registration.callables import CTX, signature_of
 from harness_worker.core.registration.problems import MISSING, UNKNOWN, bounded, json_text, place, short
 from harness_worker.core.registration.tools import Arguments, BoundArguments
 from harness_worker.core.run_context import RunContext
+from harness_worker.core.text import clean_text
 from harness_worker.errors import ArgumentsInvalid, ArgumentsOutdated, ConfigError
 from harness_worker.validation import closed_schema
+
+_VALUE: Final = "\0"
+"""Stands for a refused value in what the validator says of it, so that a long value can be cut and the rest told."""
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -114,7 +119,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 def _validator(schema: dict[str, Any], label: str) -> jsonschema_rs.Validator:
     try:
-        return jsonschema_rs.validator_for(schema, offline=True)
+        return jsonschema_rs.validator_for(schema, offline=True, mask=_VALUE)
     except ValueError as error:
         raise ConfigError(f"{label}: not a valid JSON Schema: {str(error).partition(chr(10))[0]}") from None
 
@@ -149,4 +154,5 @@ def _lines(error: jsonschema_rs.ValidationError) -> list[str]:
         return [f"{place([*path, details['property']])}: {MISSING}"]
     if "unexpected" in details:
         return [f"{place([*path, name])}: {UNKNOWN}" for name in details["unexpected"]]
-    return [f"{place(path)}: {short(error.message)}"]
+    said = error.message.replace(_VALUE, short(compact(error.instance)), 1)
+    return [f"{place(path)}: {clean_text(said)}"]
