@@ -140,6 +140,7 @@ def test_prompt_of_a_session_starts_with_what_was_sent_before() -> None:
         (TurnStatus.CANCELLED, "half", CLOSINGS[TurnStatus.CANCELLED]),
         (TurnStatus.FAILED, "half", CLOSINGS[TurnStatus.FAILED]),
         (TurnStatus.INCOMPLETE, FALLBACK_TEXTS[StopReason.MAX_STEPS], FALLBACK_TEXTS[StopReason.MAX_STEPS]),
+        (TurnStatus.INCOMPLETE, "\n\n", NO_ANSWER_TEXT),  # which no provider accepts
     ],
 )
 def test_prompt_closes_a_turn_that_was_cut(status: TurnStatus, told: str, closing: str) -> None:

@@ -66,7 +66,8 @@ def as_read(past: PastTurn) -> TurnMessages:
     sent = as_sent(spoken, past.preparation or UNPREPARED)
     if sent and sent[-1].role == "assistant":
         return past.preparation, sent
-    closing = CLOSINGS.get(past.status) or past.output_text or NO_ANSWER_TEXT
+    told = past.output_text if past.output_text.strip() else NO_ANSWER_TEXT
+    closing = CLOSINGS.get(past.status, told)
     return past.preparation, (*sent, Message(role="assistant", content=[text_block(closing)]))
 
 
