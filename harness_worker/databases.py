@@ -64,9 +64,9 @@ def parse_url(url: str) -> URL:
     if parsed.drivername == "sqlite" and parsed.database not in _IN_MEMORY:
         if parsed.query:
             told = "SQLite takes no options; write a ? of the file's name as %3F"
-            raise ConfigError(f"HARNESS_DATABASE_URL={masked(str(parsed))}: {told}")
+            raise ConfigError(f"HARNESS_DATABASE_URL={masked(url)}: {told}")
         return parsed
-    raise ConfigError(f"HARNESS_DATABASE_URL={masked(str(parsed))}: use sqlite:///FILE or postgresql://…")
+    raise ConfigError(f"HARNESS_DATABASE_URL={masked(url)}: use sqlite:///FILE or postgresql://…")
 
 
 def postgres_arguments(url: URL, *, options: Mapping[str, object], **defaults: object) -> dict[str, Any]:

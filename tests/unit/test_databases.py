@@ -19,6 +19,14 @@ def test_options_of_sqlite_are_refused(query: str) -> None:
     assert parse_url("sqlite:///a%3Fb.db").database == "a?b.db"
 
 
+@pytest.mark.parametrize("sign", ["/", "?"])
+def test_database_of_another_kind_is_refused_without_its_password(sign: str) -> None:
+    """Even if it has an unescaped @ and a sign that ends the host."""
+    with pytest.raises(ConfigError, match=r"^HARNESS_DATABASE_URL=mysql://.*@h/d: use sqlite:///FILE or") as refused:
+        parse_url(f"mysql://u:a@cret{sign}b@h/d")
+    assert "cret" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("given", "limit_s"),
     [
