@@ -18,6 +18,9 @@ from api_gateway.problems import MOST_PROBLEMS, FieldProblem
 from harness_worker.validation import closed_schema
 
 AT: Final = ("body", "arguments")
+NAMED: Final = "the value"
+"""What a wrong value is called: its text may be long."""
+
 LONGEST: Final = 300
 LONG: Final = 20_000
 """Arguments of more characters get only their first problem reported: each costs more to report than to send."""
@@ -45,7 +48,7 @@ def argument_problems(
         checks_formats: Whether that worker checks the ``format`` of texts.
     """
     validator = jsonschema_rs.validator_for(
-        closed_schema(schema), offline=True, validate_formats=checks_formats, formats=_FORMATS
+        closed_schema(schema), offline=True, validate_formats=checks_formats, formats=_FORMATS, mask=NAMED
     )
     try:
         validator.validate(dict(arguments))

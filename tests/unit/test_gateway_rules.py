@@ -425,6 +425,13 @@ def test_arguments_for_a_tool_that_takes_none_are_named() -> None:
     assert "'x' was unexpected" in problem.msg
 
 
+def test_argument_that_is_long_is_told_with_what_is_wrong_with_it() -> None:
+    """The person knows the text, and needs the rule."""
+    schema = {"type": "object", "properties": {"note": {"type": "string", "maxLength": 500}}}
+    (problem,) = argument_problems(schema, {"note": "n" * 501})
+    assert (problem.loc[-1], problem.msg) == ("note", "the value is longer than 500 characters")
+
+
 def test_arguments_with_many_things_wrong_tell_the_first_of_them() -> None:
     """Each costs more to tell than to send, and all but one request would wait while they are listed."""
     schema = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "string"}}}}
