@@ -78,8 +78,11 @@ def is_doubt(call: Call) -> bool:
 
 
 def end_with_doubt(call: Call, outcome: ToolOutcome, plan: Iterable[Call], *, now: float) -> tuple[Call, ...]:
-    """The call, ended with ``outcome``, and every later call of its message that has not run, ended as ``not_run``."""
+    """The call, ended with ``outcome``, and every later call of its message that has not run, ended as ``not_run``.
+
+    That holds for calls that a gate would have refused, too: their turn never came.
+    """
     why = f"{call.tool} ({call.call_id}) ended in doubt"
     waiting = (CallStatus.PLANNED, CallStatus.PENDING)
     rest = [c for c in plan if c.step == call.step and c.position > call.position and c.status in waiting]
-    return (end_call(call, outcome, now=now), *(end_call(c, c.outcome or not_run(c, why), now=now) for c in rest))
+    return (end_call(call, outcome, now=now), *(end_call(c, c.answered or not_run(c, why), now=now) for c in rest))

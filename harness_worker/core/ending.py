@@ -105,8 +105,8 @@ def stop_calls(
 def _stopped(call: Call, cause: StopCause, report: ReadReport, *, now: float) -> Call:
     if call.status is CallStatus.ENDED:
         return call
-    if call.outcome is not None:
-        return end_call(call, call.outcome, now=now)
+    if call.answered is not None:
+        return end_call(call, call.answered, now=now)
     if call.is_read:
         return _stopped_read(call, cause, report, now=now)
     if (call.status is CallStatus.RUNNING or call.attempt > 1) and not never_entered(call):

@@ -258,6 +258,11 @@ class Call:
         """Whether it was dispatched and has not ended."""
         return self.status in (CallStatus.PENDING, CallStatus.RUNNING)
 
+    @property
+    def answered(self) -> ToolOutcome | None:
+        """The outcome that a person's answer has given a call that did not run; it stands, whatever comes."""
+        return self.outcome if self.approval is not None and self.approval.is_resolved else None
+
     def denied(self, reason: DenialReason, details: str) -> ToolDenied:
         """The outcome of a call that is not run; ``details`` tell the model why."""
         return ToolDenied(call_id=self.call_id, tool_name=self.tool, reason=reason, details=details)

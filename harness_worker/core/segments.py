@@ -79,8 +79,8 @@ def _starts_another(call: Call, chosen: Sequence[Call]) -> bool:
 
 def _refusal(gates: Gates, call: Call) -> ToolOutcome | None:
     """Why the call will not run. A person's denial is final; gates that follow the hooks count only once these ran."""
-    if call.outcome is not None and call.approval is not None and call.approval.is_resolved:
-        return call.outcome
+    if call.answered is not None:
+        return call.answered
     return gates.before_hooks(call) if call.hooked else gates.refusal(call)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness_worker.core.doubt import end_with_doubt, is_doubt, not_run, timed_out, unknown, worker_lost
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome, content_of, from_record, to_record
-from harness_worker.core.records import CallStatus
+from harness_worker.core.records import Approval, CallStatus
 from tests.unit.builders import NOW, a_call, a_write, ended, failed, ok, pending, running
 
 
@@ -59,15 +59,15 @@ def test_doubt_does_not_concern_reads() -> None:
 
 
 def test_doubt_ends_the_rest_of_the_plan() -> None:
-    """Every later call of the message that has not run is not run; reads included; earlier and other ones stay."""
+    """Every later call of the message that has not run is not run; reads and invalid calls included; others stay."""
     doubtful = running(a_write(1))
-    denied = ToolDenied(call_id="0.4", tool_name="tool4", reason=DenialReason.VALIDATION, details="bad")
+    invalid = ToolDenied(call_id="0.4", tool_name="tool4", reason=DenialReason.VALIDATION, details="bad")
     plan = (
         pending(a_write(0)),
         doubtful,
         pending(a_write(2)),
         a_call(3, wave=3),
-        a_call(4, wave=4, outcome=denied),
+        a_call(4, wave=4, outcome=invalid),
         running(a_write(5)),
         a_write(6, step=1),
     )
@@ -75,5 +75,13 @@ def test_doubt_ends_the_rest_of_the_plan() -> None:
     assert [call.position for call in changed] == [1, 2, 3, 4]
     assert all(call.status is CallStatus.ENDED for call in changed)
     contents = [content_of(call.outcome) for call in changed if call.outcome is not None]
-    assert contents[1] == contents[2] == "denied: not_run: tool1 (0.1) ended in doubt"
-    assert contents[3] == "denied: validation: bad"
+    assert contents[1:] == ["denied: not_run: tool1 (0.1) ended in doubt"] * 3
+
+
+def test_doubt_leaves_a_persons_denial() -> None:
+    """What a person was told about their answer stays true."""
+    doubtful = running(a_write(0))
+    said = ToolDenied(call_id="0.1", tool_name="tool1", reason=DenialReason.APPROVAL, details="no")
+    answered = a_call(1, wave=1, outcome=said, approval=Approval(decision="deny", is_resolved=True))
+    changed = end_with_doubt(doubtful, unknown(doubtful, "x"), (doubtful, answered), now=NOW)
+    assert changed[1].outcome == said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from harness_worker.core.doubt import not_run
 from harness_worker.core.ending import end_turn, result_message, stop_calls, terminal_event, with_results_told
 from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of, elapsed_ms_of
 from harness_worker.core.reads import ReadState
-from harness_worker.core.records import Call, CallStatus
+from harness_worker.core.records import Approval, Call, CallStatus
 from harness_worker.core.visits import StopCause
 from harness_worker.wire import StopReason, Strategy, TurnStatus
 from tests.unit.builders import DEADLINE, NOW, a_call, a_held_turn, a_turn, a_write, ended, failed, ok, pending, running
@@ -111,10 +112,18 @@ def test_stop_keeps_what_ended() -> None:
     assert content(stopped(read, report=report)) == "done"
 
 
-def test_stop_keeps_a_denial_that_waits_for_its_wave() -> None:
-    """A call denied when planned stays denied for that reason."""
-    denied = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.BUDGET, details="used up")
-    assert content(stopped(a_call(outcome=denied))) == "denied: budget: used up"
+@pytest.mark.parametrize("call", [a_call, a_write])
+def test_stop_comes_before_a_gate_that_would_have_refused(call: Callable[..., Call]) -> None:
+    """A call whose wave never came is not run, even if it was invalid."""
+    invalid = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.VALIDATION, details="bad")
+    assert content(stopped(call(outcome=invalid))) == "denied: not_run: the turn was cancelled"
+
+
+def test_stop_keeps_a_persons_denial() -> None:
+    """What a person was told about their answer stays true."""
+    said = ToolDenied(call_id="0.0", tool_name="tool0", reason=DenialReason.APPROVAL, details="no")
+    answered = a_call(outcome=said, approval=Approval(decision="deny", is_resolved=True))
+    assert content(stopped(answered)) == "denied: approval: no"
 
 
 @pytest.mark.parametrize(
