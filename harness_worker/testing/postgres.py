@@ -32,7 +32,6 @@ _OPTIONS = {
     "max_connections": "200",
     "shared_buffers": "64MB",
     "fsync": "off",  # the tests kill processes, never the machine
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "max_wal_size": "256MB",  # it may lie in memory
 }

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 from redis import Redis
 from sqlalchemy import create_engine, inspect
@@ -57,6 +59,33 @@ def test_postgres_runs_without_user_namespaces(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(postgres, "_may_unshare", lambda: False)
     with postgres_service() as server:
         server.drop_database(server.create_database())
+
+
+def test_killed_process_of_postgres_costs_no_commit() -> None:
+    """Postgres then begins anew, from its log; whoever kills one must not see commits that are forgotten."""
+    with postgres_service() as server, closing(psycopg.connect(server.url, autocommit=True)) as connection:
+        with closing(psycopg.connect(server.url, autocommit=True)) as other:
+            connection.execute("CREATE TABLE calls AS SELECT 1 AS number")
+            connection.execute("CHECKPOINT")
+            connection.execute("INSERT INTO calls VALUES (2)")
+            os.kill(connection.info.backend_pid, signal.SIGKILL)
+            wait_until(lambda: _numbers(other) is None, "Postgres to end the other connection")
+        assert wait_until(lambda: _numbers_of(server.url), "Postgres to recover") == [(1,), (2,)]
+
+
+def _numbers_of(url: str) -> list[tuple[int]] | None:
+    try:
+        with closing(psycopg.connect(url)) as connection:
+            return _numbers(connection)
+    except psycopg.OperationalError:
+        return None
+
+
+def _numbers(connection: psycopg.Connection) -> list[tuple[int]] | None:
+    try:
+        return connection.execute("SELECT number FROM calls ORDER BY number").fetchall()
+    except psycopg.OperationalError:
+        return None
 
 
 def test_many_files_lie_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
