@@ -40,6 +40,9 @@ _PRAGMAS: Final = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
 """``FULL`` syncs each commit to the disk. With ``NORMAL``, a loss of power would undo the last ones, and a write whose
 start was forgotten would run again."""
 
+_DURABLE: Final = {"synchronous_commit": "on"}
+"""The same for Postgres, whatever the server's default is: with ``off``, a crash of one of its processes is enough."""
+
 READ_ONLY: Final = "25006"
 """Postgres's SQLSTATE for a write to a read-only server, such as one that was replaced in a failover. Nothing was
 committed."""
@@ -79,7 +82,7 @@ def postgres_arguments(url: URL, *, options: Mapping[str, object], **defaults: o
 
     Source: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
     """
-    ours = " ".join(f"-c {name}={value}" for name, value in options.items())
+    ours = " ".join(f"-c {name}={value}" for name, value in {**_DURABLE, **options}.items())
     given = url.query.get("options", "")
     theirs = given if isinstance(given, str) else " ".join(given)
     wanted = {name: value for name, value in (_LIVENESS | defaults).items() if name not in url.query}
