@@ -40,7 +40,12 @@ def give_clock(connection: Any, _record: object) -> None:  # noqa: ANN401 - the 
 
     Every engine for SQLite calls this when it connects.
     """
-    connection.create_function(_CLOCK, 0, time.time)
+    connection.create_function(_CLOCK, 0, _host_now)
+
+
+def _host_now() -> float:
+    """The host's time, even if a tool has replaced ``time.time`` in its process, to freeze time for instance."""
+    return time.clock_gettime(time.CLOCK_REALTIME)
 
 
 class db_now(FunctionElement[float]):  # noqa: N801 - used like an SQL function

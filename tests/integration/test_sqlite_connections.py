@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from api_gateway.database import create_engine
 from harness_worker.adapters.sql.engine import make_engine
+from harness_worker.schema import db_now
 
 FULL = 2
 
@@ -52,3 +54,15 @@ def test_connections_to_sqlite_sync_every_commit(sqlite_url: str, asked: Callabl
 def test_connections_to_sqlite_check_foreign_keys(sqlite_url: str, asked: Callable[[str, str], object]):
     """A bug of the gateway is refused on SQLite just as on Postgres."""
     assert asked(sqlite_url, "foreign_keys") == 1
+
+
+def test_clock_of_sqlite_is_the_hosts(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool may have replaced ``time.time`` in its process, to freeze time; leases are compared with it everywhere."""
+    before = time.time()
+    with monkeypatch.context() as frozen:
+        frozen.setattr(time, "time", lambda: 0.0)
+        engine = make_engine(sqlite_url)
+        with engine.connect() as connection:
+            told = connection.execute(select(db_now())).scalar_one()
+        engine.dispose()
+    assert before <= told <= time.time()
