@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from harness_worker.core.visits import Visit
-from harness_worker.errors import HarnessError
+from harness_worker.errors import SYSTEM_ERRORS, HarnessError
 from harness_worker.ports import HeldTurn, TurnStore
 from harness_worker.threads.rounds import Rounds
 
@@ -103,7 +103,7 @@ class CallHeartbeat(Rounds):
         with self._under_way:
             try:
                 self._beat()
-            except HarnessError as error:
-                log.warning("heartbeat of %s not sent: %s", self._what, error)
+            except (HarnessError, *SYSTEM_ERRORS) as error:
+                log.warning("heartbeat of %s not sent: %r", self._what, error)
                 return False
         return True
