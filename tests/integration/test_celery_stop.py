@@ -374,6 +374,26 @@ print("next:", run(20.0, lambda: time.sleep(0.1)))
 print("next, for too long:", run(0.1, lambda: time.sleep(5)))
 """
 
+LITTLE = """
+import os, signal
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
+from harness_worker.ports import DeadlineReached
+
+def end_at_once(_, seconds):
+    if seconds:
+        signal.raise_signal(signal.SIGALRM)
+
+keep_knocks_for_bodies()
+signal.setitimer = end_at_once
+try:
+    with SignalDeadline()(0.001, lambda: False):
+        print("began")
+except DeadlineReached:
+    print("stopped")
+os.kill(os.getpid(), signal.SIGUSR1)
+print("still blocked:", *map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+"""
+
 FORKS = """
 import os, psutil, signal, time
 from harness_worker.adapters.celery.soft_deadline import MOST_DEAD, SignalDeadline
@@ -541,6 +561,11 @@ def test_signals_that_a_body_blocks_stop_the_next_body_in_time() -> None:
         "next: ran",
         "next, for too long: stopped",
     ]
+
+
+def test_time_that_is_over_before_the_body_begins_stops_it() -> None:
+    """As little as a millisecond may be left; nothing reaches the process afterwards."""
+    assert _said(LITTLE) == ["stopped", f"still blocked: {int(signal.SIGUSR1)}"]
 
 
 def test_what_a_body_started_ends_when_it_is_stopped() -> None:

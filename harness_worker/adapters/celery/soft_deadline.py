@@ -58,12 +58,12 @@ class _Armed:
             signal.signal(ending, signal.SIG_DFL)
         self._blocked = set(signal.pthread_sigmask(signal.SIG_BLOCK, _KNOCK))
         self._inside = True
-        signal.signal(signal.SIGALRM, self._stop)
-        signal.signal(signal.SIGUSR1, self._stop_if_meant)
-        signal.setitimer(signal.ITIMER_REAL, self._remaining_s)
         try:
+            signal.signal(signal.SIGALRM, self._stop)
+            signal.signal(signal.SIGUSR1, self._stop_if_meant)
+            signal.setitimer(signal.ITIMER_REAL, self._remaining_s)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _KNOCK)
-        except SoftTimeLimitExceeded as stopped:  # it was stopped while the signal was blocked
+        except SoftTimeLimitExceeded as stopped:  # its time is over, or it was stopped while the signal was blocked
             self.__exit__(type(stopped), stopped, None)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
