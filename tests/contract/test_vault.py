@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from harness_worker.adapters.vault import directory
 from harness_worker.adapters.vault.directory import MAX_FILE_BYTES, DirectoryVault
 from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.errors import ConfigError, TransientError
-from harness_worker.ports import Retriever, TextIndex
+from harness_worker.ports import DeadlineReached, Retriever, TextIndex
 
 
 class Counting:
@@ -190,6 +191,24 @@ def test_vault_is_read_by_one_thread_for_all(root: Path) -> None:
     for thread in threads:
         thread.join()
     assert (seen, counting.indexed) == ([["refunds.md#1"]] * 8, 1)
+
+
+def test_search_that_is_stopped_as_it_begins_hinders_no_later_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call's time may be over at any moment, even the one in which it has got the vault's lock."""
+    vault = DirectoryVault(str(root), make_retriever())
+    lock: threading.Lock = vars(vault)["_lock"]
+
+    class Stopping:
+        def acquire(self, timeout: float) -> bool:
+            assert lock.acquire(timeout=timeout)
+            raise DeadlineReached
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vault, "_lock", Stopping())
+        with pytest.raises(DeadlineReached):
+            found(vault, "money")
+    monkeypatch.setattr(directory, "INDEXING_S", 0.1)
+    assert found(vault, "money") == ["refunds.md#1"]
 
 
 def test_relative_vault_is_taken_from_the_working_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

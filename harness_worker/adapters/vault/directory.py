@@ -71,7 +71,7 @@ class DirectoryVault:
     def __init__(self, directory: str, retriever: Retriever) -> None:
         self._root = Path(directory).resolve()
         self._retriever = retriever
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a call that is stopped as it gets the lock leaves it to its process's next one
         self._shelf: _Shelf | None = None
         try:
             os.listdir(self._root)
