@@ -271,6 +271,32 @@ os._exit(0)
 """
 )
 
+BEGINS_LATE = """
+import os, signal
+from kombu.asynchronous import Hub
+from harness_worker.adapters.celery.consumer import CarefulConsumer
+from harness_worker.adapters.celery.pool_processes import ToolPool, make_group_leader
+
+hub = Hub()
+pool = ToolPool.Pool(processes=1, initializer=make_group_leader, threads=False, proc_alive_timeout=0.0)
+pool.register_with_event_loop(hub)
+first = pool._pool[0].pid
+os.kill(first, signal.SIGKILL)
+os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+pool.maintain_pool()
+hub.reset()
+consumer = object.__new__(CarefulConsumer)
+consumer.hub = hub
+consumer._tick()
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+job = pool.apply_async(os.getpid)
+while not job.ready():
+    next(loop)
+print("serves:", job.get() == pool._pool[0].pid, flush=True)
+os._exit(0)
+"""
+
 UNREADABLE = (
     ONE_PROCESS
     + """
@@ -498,6 +524,11 @@ def test_process_that_shall_leave_is_replaced_after_its_job() -> None:
 def test_process_that_dies_while_its_worker_starts_is_replaced() -> None:
     """Celery would end the worker, and with it the processes that did start."""
     assert _said(DIES_EARLY) == ["goes on: True", "served by another: True"]
+
+
+def test_process_that_begins_as_the_broker_goes_away_serves_when_it_is_back() -> None:
+    """Nothing it says is read until then. Celery would end the worker, and with it all running calls."""
+    assert _said(BEGINS_LATE) == ["serves: True"]
 
 
 def test_process_that_died_in_the_middle_of_a_message_is_replaced() -> None:
