@@ -17,6 +17,7 @@ from kombu.asynchronous import Hub
 
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.dispatcher import CeleryDispatcher
+from harness_worker.adapters.celery.pool_processes import MOST_FALSE_STARTS
 from harness_worker.adapters.celery.stopping import SECOND_KNOCK_S, stop_tools
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.bootstrap.engine import timing_of
@@ -297,6 +298,40 @@ print("serves:", job.get() == pool._pool[0].pid, flush=True)
 os._exit(0)
 """
 
+NEVER = """
+import os
+from celery.worker import state
+from kombu.asynchronous import Hub
+from harness_worker.adapters.celery.pool_processes import ToolPool
+
+pool = ToolPool.Pool(processes=2, initializer=lambda: os._exit(3), threads=False)
+pool.register_with_event_loop(Hub())
+looks = 0
+while state.should_stop is None:
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    pool.maintain_pool()
+    looks += 1
+print("looks:", looks, "exit code:", state.should_stop, flush=True)
+os._exit(0)
+"""
+
+SERVED = (
+    ONE_PROCESS
+    + """
+import signal
+from celery.worker import state
+from harness_worker.adapters.celery.pool_processes import MOST_FALSE_STARTS
+work(pool.apply_async(os.getpid))
+for _ in range(MOST_FALSE_STARTS + 1):
+    pid = pool._pool[0].pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    pool.maintain_pool()
+print("goes on:", state.should_stop is None, flush=True)
+os._exit(0)
+"""
+)
+
 UNREADABLE = (
     ONE_PROCESS
     + """
@@ -529,6 +564,16 @@ def test_process_that_dies_while_its_worker_starts_is_replaced() -> None:
 def test_process_that_begins_as_the_broker_goes_away_serves_when_it_is_back() -> None:
     """Nothing it says is read until then. Celery would end the worker, and with it all running calls."""
     assert _said(BEGINS_LATE) == ["serves: True"]
+
+
+def test_pool_of_which_no_process_ever_begins_ends_its_worker() -> None:
+    """It would keep messages that another worker could serve; only after several tries, as memory may be short."""
+    assert _said(NEVER) == [f"looks: {MOST_FALSE_STARTS} exit code: 1"]
+
+
+def test_pool_that_served_is_not_given_up() -> None:
+    """Whatever keeps its processes from beginning may pass; calls that run go on meanwhile."""
+    assert _said(SERVED) == ["goes on: True"]
 
 
 def test_process_that_died_in_the_middle_of_a_message_is_replaced() -> None:

@@ -20,8 +20,13 @@ from billiard import util
 from billiard.pool import EX_RECYCLE
 from celery.concurrency.asynpool import AsynPool, Worker
 from celery.concurrency.prefork import TaskPool
+from celery.platforms import EX_FAILURE
+from celery.worker import state
 
 log = logging.getLogger(__name__)
+
+MOST_FALSE_STARTS: Final = 20
+"""How often the pool may find processes dead before any of them ever began to work; then the worker gives up."""
 
 _leaving: Final = Event()
 _exit: Final = sys.exit
@@ -100,13 +105,23 @@ class _GroupPool(AsynPool):
     Worker = _LeavingWorker
     _pool: list[Any]
     _queues: dict[Any, Any]
+    _has_begun = False
+    _false_starts = 0
 
     def maintain_pool(self) -> None:
-        """Replace the processes that died, as far as the system allows it."""
+        """Replace the processes that died, as far as the system allows it; give up if none of them ever begins."""
         try:
             super().maintain_pool()  # pyright: ignore[reportUnknownMemberType]
         except (OSError, MemoryError) as refused:
             log.warning("the processes of the pool could not be checked, trying again: %r", refused)
+        if self._false_starts >= MOST_FALSE_STARTS and state.should_stop is None:
+            log.critical("no process of the pool begins to work, see above; the worker ends")
+            state.should_stop = EX_FAILURE
+
+    def on_process_alive(self, pid: int) -> None:
+        """Called when a process says that it has begun."""
+        self._has_begun = True
+        super().on_process_alive(pid)  # pyright: ignore[reportUnknownMemberType]
 
     def did_start_ok(self) -> bool:
         """Whether the worker may begin. It may: a process that is dead by then is replaced like one that dies later."""
@@ -160,7 +175,9 @@ class _GroupPool(AsynPool):
         try:
             return super()._join_exited_workers(shutdown)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
         finally:
-            for pid in before - self._pids():
+            gone = before - self._pids()
+            self._false_starts += bool(gone) and not self._has_begun
+            for pid in gone:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
 
