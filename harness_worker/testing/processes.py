@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness_worker.testing.waiting import wait_until
 
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0
 
 
