@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -14,9 +15,11 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 import pytest
 
+from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.entrypoints.serving.listening import listen
 from harness_worker.errors import ConfigError
 from tests.stacks import APP, HARNESS, ROOT, run_harness, run_here
@@ -238,6 +241,21 @@ def test_ctrl_c_while_it_loads_is_no_traceback(loaded: str, tmp_path: Path) -> N
     (tmp_path / f"{loaded}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     stopped = run_harness("turns", "list", env={"PYTHONPATH": str(tmp_path)})
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (130, "", "")
+
+
+def test_ctrl_c_while_a_worker_waits_for_its_broker_is_told_by_its_exit_code(sqlite_url: str) -> None:
+    """It is 130, as of any command that is not ready yet."""
+    places = {"HARNESS_DATABASE_URL": sqlite_url, "HARNESS_REDIS_URL": f"redis://127.0.0.1:{free_port()}/0"}
+    command = [*HARNESS, "worker", "--role", "coordinator", "--app", APP]
+    env = {**os.environ, **places}
+    with subprocess.Popen(command, env=env, cwd=ROOT, stdout=PIPE, stderr=STDOUT, text=True) as worker:
+        assert worker.stdout is not None
+        try:
+            assert any("the broker does not answer" in line for line in worker.stdout)
+            worker.send_signal(signal.SIGINT)
+            assert worker.wait(60) == 130
+        finally:
+            worker.kill()
 
 
 @pytest.mark.parametrize(

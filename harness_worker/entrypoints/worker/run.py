@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from celery.app import trace
-from celery.signals import worker_process_init, worker_ready
+from celery.signals import worker_process_init, worker_ready, worker_shutting_down
 
 from harness_worker.adapters.celery.bootsteps import DRAIN_TICK_S, Drain, ticker
 from harness_worker.adapters.celery.isolation import Surroundings
@@ -24,6 +24,7 @@ from harness_worker.config import Settings
 from harness_worker.core.registration.registry import Registry
 from harness_worker.entrypoints.exiting import exit_at_once
 from harness_worker.entrypoints.garbage import keep_what_is_loaded
+from harness_worker.entrypoints.messages import INTERRUPTED
 from harness_worker.entrypoints.worker.coordinator import serve_turns
 from harness_worker.entrypoints.worker.name import WorkerName
 from harness_worker.entrypoints.worker.roles import Role
@@ -153,7 +154,13 @@ def _serve(
         if ready_file is not None:
             ready_file.write_text(f"{os.getpid()}\n")
 
+    signals: list[str] = []
+
+    def told(sig: str, **_: object) -> None:
+        signals.append(sig)
+
     worker_ready.connect(ready, weak=False)
+    worker_shutting_down.connect(told, weak=False)
     for service in services:
         service.start()
     keep_what_is_loaded()
@@ -162,7 +169,12 @@ def _serve(
         if isinstance(service, Tracing):
             service.finish(LAST_TRACES_S)
     # A thread may wait for a model; its turn goes on elsewhere.
-    exit_at_once(os.EX_OK if drain.is_asked else worker.exitcode or os.EX_OK)
+    exit_at_once(os.EX_OK if drain.is_asked else _exit_code(worker, signals))
+
+
+def _exit_code(worker: Any, signals: Sequence[str]) -> int:  # noqa: ANN401 - Celery's own worker
+    """That of a Ctrl-C before the worker was ready, if there was one; Celery's is that of a failure."""
+    return INTERRUPTED if signal.SIGINT.name in signals else worker.exitcode or os.EX_OK
 
 
 def _ticks(
