@@ -332,6 +332,37 @@ os._exit(0)
 """
 )
 
+AWAY = """
+import os
+from select import select
+from kombu.asynchronous import Hub
+from harness_worker.adapters.celery.consumer import CarefulConsumer
+from harness_worker.adapters.celery.pool_processes import ToolPool, make_group_leader
+
+read, write = os.pipe()
+hub = Hub()
+tools = object.__new__(ToolPool)
+pool = tools._pool = ToolPool.Pool(processes=1, initializer=make_group_leader, threads=False)
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+while not pool._all_inqueues:
+    next(loop)
+job = pool.apply_async(os.read, (read, 1))
+pool.on_poll_start()
+hub.consolidate_callback(list(pool._all_inqueues))
+select([pool._pool[0].outq._reader], [], [])
+hub.reset()
+pool.flush()
+print("has begun:", job._accepted, flush=True)
+os.write(write, b"x")
+consumer = object.__new__(CarefulConsumer)
+consumer.hub, consumer.pool = hub, tools
+while not job.ready():
+    consumer._tick()
+print("has ended:", job.get(), flush=True)
+os._exit(0)
+"""
+
 UNREADABLE = (
     ONE_PROCESS
     + """
@@ -562,8 +593,13 @@ def test_process_that_dies_while_its_worker_starts_is_replaced() -> None:
 
 
 def test_process_that_begins_as_the_broker_goes_away_serves_when_it_is_back() -> None:
-    """Nothing it says is read until then. Celery would end the worker, and with it all running calls."""
+    """Celery would end the worker if it does not begin in time, and with it all running calls."""
     assert _said(BEGINS_LATE) == ["serves: True"]
+
+
+def test_call_goes_on_and_ends_while_the_broker_is_away() -> None:
+    """Celery would forget one that has just begun, so that nobody sent its heartbeats, and kill one that has ended."""
+    assert _said(AWAY) == ["has begun: True", "has ended: b'x'"]
 
 
 def test_pool_of_which_no_process_ever_begins_ends_its_worker() -> None:

@@ -19,6 +19,7 @@ from celery.utils.time import maybe_iso8601
 from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
 
+from harness_worker.adapters.celery.pool_processes import ToolPool
 from harness_worker.adapters.celery.transport import MISSHAPEN, log_dropped, with_our_channels
 
 log = logging.getLogger(__name__)
@@ -138,11 +139,12 @@ class CarefulConsumer(Consumer):
             Event().wait(TICK_S)
 
     def _tick(self) -> None:
-        """Called at least once a second while the broker is away.
+        """Called at least once a second while the broker is away, and the event loop does not run.
 
-        Celery's check that a process of the pool has begun fails for one that was started just before: what processes
-        say is read only once the broker is back.
+        Celery's look at a process that does not begin in time fails if it was started before the broker went away.
         """
+        if isinstance(self.pool, ToolPool):
+            self.pool.read_messages()
         if self.hub is not None:
             with suppress(AssertionError):
                 self.hub.fire_timers()

@@ -127,8 +127,18 @@ class _GroupPool(AsynPool):
         """Whether the worker may begin. It may: a process that is dead by then is replaced like one that dies later."""
         return True
 
+    def flush(self) -> None:
+        """Give up what was sent to processes over a connection that is lost, except what they have begun."""
+        self.read_messages()
+        super().flush()  # pyright: ignore[reportUnknownMemberType]
+
+    def read_messages(self) -> None:
+        """Take what the processes have told, as the event loop does while there is a broker."""
+        for process in tuple(self._pool):
+            self.process_flush_queues(process)
+
     def process_flush_queues(self, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
-        """Take what a process that is gone has told; the rest of a message whose beginning was read means nothing."""
+        """Take what a process has told; the rest of a message whose beginning was read means nothing."""
         try:
             super().process_flush_queues(proc)  # pyright: ignore[reportUnknownMemberType]
         except Exception as unreadable:  # noqa: BLE001 - whatever a piece of a pickle may raise
@@ -206,6 +216,11 @@ class ToolPool(TaskPool):
         """
         util.get_temp_dir = tempfile.gettempdir
         super().on_start()  # pyright: ignore[reportUnknownMemberType] - Celery's own, untyped
+
+    def read_messages(self) -> None:
+        """Learn which calls have begun or ended; for when the event loop does not run, because there is no broker."""
+        if self._pool is not None:
+            self._pool.read_messages()
 
     def look(self) -> None:
         """Replace the processes that died; to be called often.
