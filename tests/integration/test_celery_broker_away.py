@@ -42,6 +42,17 @@ def test_timers_go_on_and_a_stop_is_obeyed_while_the_broker_is_away(monkeypatch:
     assert len(beats) == 2
 
 
+def test_time_limit_that_begins_while_the_broker_is_away_outlasts_the_next_try_to_connect() -> None:
+    """At the end of a call's soft limit, a timer sets its hard limit. Celery would end that with the connection."""
+    consumer: Any = object.__new__(CarefulConsumer)
+    consumer.hub, consumer.timer_entries_before_start = Hub(), set()
+    hard: list[Any] = []
+    consumer.hub.call_later(0.0, lambda: hard.append(consumer.hub.call_later(60.0, print)))
+    consumer._tick()
+    consumer._cancel_connection_timer_entries()
+    assert [each.canceled for each in hard] == [False]
+
+
 def test_reconnect_does_not_warn_of_an_option_that_is_set() -> None:
     """Celery would log two lines for each reconnection, about an option that is set on purpose."""
     consumer: Any = object.__new__(CarefulConsumer)

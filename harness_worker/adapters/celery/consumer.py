@@ -40,6 +40,7 @@ class CarefulConsumer(Consumer):
     """
 
     hub: Any
+    timer_entries_before_start: set[Any] | None
     connection_errors: tuple[type[Exception], ...]
     channel_errors: tuple[type[Exception], ...]
 
@@ -139,16 +140,28 @@ class CarefulConsumer(Consumer):
             Event().wait(TICK_S)
 
     def _tick(self) -> None:
-        """Called at least once a second while the broker is away, and the event loop does not run.
-
-        Celery's look at a process that does not begin in time fails if it was started before the broker went away.
-        """
+        """Called at least once a second while the broker is away, and the event loop does not run."""
         if isinstance(self.pool, ToolPool):
             self.pool.read_messages()
         if self.hub is not None:
-            with suppress(AssertionError):
-                self.hub.fire_timers()
+            self._fire_timers()
         maybe_shutdown()
+
+    def _fire_timers(self) -> None:
+        """Fire the timers that are due.
+
+        Celery cancels what is set while it connects once that connection is lost, but what timers set here, such as the
+        hard limit of a call, must stay. Its look at a process that does not begin in time fails if that was started
+        before the broker went away.
+        """
+        before = self._timer_entries()
+        with suppress(AssertionError):
+            self.hub.fire_timers()
+        if self.timer_entries_before_start is not None:
+            self.timer_entries_before_start |= self._timer_entries() - before
+
+    def _timer_entries(self) -> set[Any]:
+        return {each.entry for each in self.hub.timer.queue}
 
 
 def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
