@@ -57,6 +57,8 @@ class QoS(redis.QoS):
         """Remove a message's record. If Redis fails, it is delivered again, but takes up no more place here."""
         try:
             self._transact(("ZREM", self.unacked_index_key, delivery_tag), ("HDEL", self.unacked_key, delivery_tag))
+        except ResponseError as refusal:
+            _log_unanswered(refusal)
         finally:
             virtual.QoS.ack(self, delivery_tag)
 
@@ -67,6 +69,8 @@ class QoS(redis.QoS):
         try:
             if not self._is_given_up:
                 self.restore_by_tag(delivery_tag, leftmost=True)
+        except ResponseError as refusal:
+            _log_unanswered(refusal)
         finally:
             virtual.QoS.ack(self, delivery_tag)
 
@@ -93,6 +97,11 @@ class QoS(redis.QoS):
             return
         with self.channel.conn_or_acquire() as client:
             client.transact(*commands)
+
+
+def _log_unanswered(refusal: ResponseError) -> None:
+    """Log that Redis still has a message as taken; kombu would call that critical, with a traceback."""
+    log.warning("a message comes again later, as it could not be answered: redis refused: %s", refusal)
 
 
 class Channel(redis.Channel):
