@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.entrypoints.loading import loading
+from harness_worker.testing.messages_stub import MessagesStub, messages_stub
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
 from tests.contract.store_world import World, world_of
@@ -65,6 +66,13 @@ def s3() -> Generator[S3]:
     """A local S3, one for each session."""
     with s3_service() as server:
         yield server
+
+
+@pytest.fixture
+def stub() -> Generator[MessagesStub]:
+    """A provider whose replies the test scripts."""
+    with messages_stub() as running:
+        yield running
 
 
 @pytest.fixture

@@ -25,9 +25,7 @@ from harness_worker.ports import ModelReply
 from harness_worker.testing.messages_replies import Answer, Ending, Refusal, Reply, Silence, said, tool_use
 from harness_worker.testing.messages_stub import MessagesStub
 from harness_worker.testing.waiting import wait_until
-from tests.contract.test_anthropic_model import KEY, asking, model, stub
-
-__all__ = ["model", "stub"]
+from tests.contract.anthropic_kit import KEY, asking
 
 TEXT = "One two three four five."
 SOON_S = 1.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -18,43 +17,12 @@ from harness_worker.core.records import Message
 from harness_worker.core.registration.thinking import ThinkLevel
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.errors import ArgumentsInvalid, ModelError
-from harness_worker.ports import ModelRequest
 from harness_worker.testing.messages_replies import Reply, said, tool_use
-from harness_worker.testing.messages_stub import MessagesStub, messages_stub
+from harness_worker.testing.messages_stub import MessagesStub
 from harness_worker.testing.waiting import wait_until
+from tests.contract.anthropic_kit import KEY, USER, asking
 
-KEY = "sk-ant-fake"
-MODEL = "claude-sonnet-5-5"
 THINKING = {"type": "thinking", "thinking": "Which öne? \u2028 " * 9, "signature": "EqQBCkgIARABGAIiQ=="}
-USER = Message(role="user", content="Where is my order?")
-
-
-@pytest.fixture
-def stub() -> Generator[MessagesStub]:
-    """A provider whose answers the test scripts."""
-    with messages_stub() as running:
-        yield running
-
-
-@pytest.fixture
-def model(stub: MessagesStub) -> AnthropicModel:
-    """The client under test."""
-    return AnthropicModel(KEY, stub.url)
-
-
-def asking(*messages: Message, **changes: Any) -> ModelRequest:  # noqa: ANN401 - any field
-    """A request, by default with a single question."""
-    given: dict[str, Any] = {
-        "model": MODEL,
-        "system": "Be kind.",
-        "tools": (),
-        "messages": messages or (USER,),
-        "step": 0,
-        "metadata": {"private": "never sent"},
-        "timeout_s": 20.0,
-        "stop": threading.Event(),
-    }
-    return ModelRequest(**{**given, **changes})
 
 
 def a_tool() -> ToolSpec:

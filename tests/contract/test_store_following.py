@@ -15,8 +15,8 @@ from harness_worker.core.records import CallStatus
 from harness_worker.ports import TurnStore
 from harness_worker.schema import tool_calls, turns
 from harness_worker.testing.waiting import wait_until
+from tests.contract.store_histories import TURN, failed_in_the_middle, finished_by_reads, finished_by_writes
 from tests.contract.store_world import World, new_call, one_event
-from tests.contract.test_store_fake import TURN, failed_in_the_middle, finished_by_reads, finished_by_writes
 from tests.unit.builders import a_turn
 
 

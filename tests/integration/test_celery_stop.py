@@ -25,7 +25,7 @@ from harness_worker.config import load_settings
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import ToolMessage
-from tests.integration.test_gateway_cancel import mailbox
+from tests.integration.mailbox import mailbox
 from tests.processes import runs
 
 CHILD = """

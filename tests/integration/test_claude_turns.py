@@ -14,17 +14,10 @@ from harness_worker import AgentHarness, Deny, Effect, Hooks, Registry, Settings
 from harness_worker.adapters.anthropic import silence
 from harness_worker.core.registration.hooks import PreToolUse
 from harness_worker.testing.messages_replies import Ending, Refusal, Reply, said, tool_use
-from harness_worker.testing.messages_stub import MessagesStub, messages_stub
+from harness_worker.testing.messages_stub import MessagesStub
 from harness_worker.turn.inline import InlineDispatcher
 
 THINKING = {"type": "thinking", "thinking": "Hm, let me see.", "signature": "EqQBCkgIARABGAI="}
-
-
-@pytest.fixture
-def stub() -> Generator[MessagesStub]:
-    """A provider whose replies the test scripts."""
-    with messages_stub() as running:
-        yield running
 
 
 class NoReading(Hooks):

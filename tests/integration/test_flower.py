@@ -24,9 +24,9 @@ from harness_worker.entrypoints.stack import StackInfo, running_stack
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import Priority, turn_queue
+from tests.integration.flower_kit import SHOP, flower, tasks_of
 from tests.stacks import harness_up, none_runs, role_pid, run_here
 
-SHOP: Final = "harness_worker.demo.shop:registry"
 TURNS: Final = turn_queue(Priority.INTERACTIVE)
 QUESTION: Final = CONVERSATIONS[0]
 
@@ -55,31 +55,6 @@ def turn(stack: StackInfo) -> Mapping[str, Any]:
     done = posted.json()
     assert done["status"] == "completed", done
     return done
-
-
-def flower(stack: StackInfo, path: str) -> httpx2.Response:
-    """Flower's answer to a request at the address that the stack reports."""
-    assert stack.flower_url is not None
-    return httpx2.get(f"{stack.flower_url}{path}", timeout=20, trust_env=False)
-
-
-def tasks_of(stack: StackInfo, turn: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tasks that Flower shows for a turn, once it has seen all of its calls.
-
-    A message that waits in the queue may be sent again, so a call may be seen twice.
-    """
-
-    def seen() -> list[dict[str, Any]] | None:
-        tasks = [task for task in flower(stack, "/api/tasks").json().values() if turn["id"] in said(task)]
-        ended = {task["kwargs"] for task in tasks if task["name"].startswith("tool.") and task["state"] == "SUCCESS"}
-        return tasks if len(ended) == len(turn["calls"]) else None
-
-    return wait_until(seen, "Flower to show the turn's calls", 60)
-
-
-def said(task: Mapping[str, Any]) -> str:
-    """What Flower shows of a task's arguments."""
-    return f"{task['args']} {task['kwargs']}"
 
 
 def test_flower_lists_both_workers_at_once(stack: StackInfo) -> None:

@@ -11,7 +11,7 @@ import pytest
 from harness_worker.client.client import GatewayClient
 from harness_worker.demo.conversations import CONVERSATIONS, Conversation
 from tests.browser import look
-from tests.integration.test_flower import SHOP, tasks_of
+from tests.integration.flower_kit import SHOP, tasks_of
 from tests.stacks import harness_up
 
 IMAGES_VARIABLE: Final = "HARNESS_TEST_IMAGES"

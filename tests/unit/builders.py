@@ -8,10 +8,12 @@ from typing import Any
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision, Snapshot
+from harness_worker.core.delegating import children_of
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, ToolFailure, ToolOutcome
 from harness_worker.core.prompting.artifact_reading import reader
 from harness_worker.core.prompting.prompt import Prompt
 from harness_worker.core.records import Call, CallStatus, Turn, TurnPreparation
+from harness_worker.core.registration.delegation import Delegation
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.reply_commit import Said
 from harness_worker.core.timing import Timing
@@ -23,6 +25,9 @@ DEADLINE = 1_060.0
 TIMING = Timing(lease_ttl_s=6.0, visit_s=70.0, look_s=2.0, hard_s=1.5, grace_s=2.0, attempt_cap=3, approval_s=86_400.0)
 OWNER = "visit-1"
 RUNNER = "host/1"
+HELPER = Delegation(agent="helper", budget=BudgetLimits(timeout_s=600.0, max_tokens=None, max_dollars=9.0))
+"""Whom :func:`a_question` is put to."""
+
 READER = reader(lambda _id, _ctx: None, threshold_chars=1_000)
 """The reader of artifacts, of which there are none."""
 
@@ -93,6 +98,28 @@ def a_call(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any fie
 def a_write(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
     """A planned write, of step 0 by default: alone in its wave, and not to be repeated after a crash."""
     return a_call(position, **{"effect": Effect.LOCAL_WRITE, "retry_safe": False, "wave": position, **changes})
+
+
+def a_question(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """A planned call of the agent ``helper``."""
+    given = {"tool": "helper", "arguments": {"input": f"question {position}"}, "delegation": HELPER, "wave": 0}
+    return a_write(position, **{**given, "timeout_s": 60.0, **changes})
+
+
+def asked(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
+    """That call, once it was sent."""
+    return a_question(position, **{"status": CallStatus.RUNNING, "deadline_at": DEADLINE, **changes})
+
+
+def a_child(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
+    """The running turn of the call at that position."""
+    child = children_of(a_held_turn(), [a_question(position)], now=NOW)[0]
+    return replace(child, **{"status": TurnStatus.RUNNING, "started_at": NOW + 1.0, **changes})
+
+
+def parked(position: int = 0) -> Turn:
+    """A child that has waited for a person since NOW + 10."""
+    return a_child(position, status=TurnStatus.REQUIRES_ACTION, parked_at=NOW + 10.0)
 
 
 def pending(call: Call, **changes: Any) -> Call:  # noqa: ANN401 - any field's value

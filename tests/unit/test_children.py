@@ -31,36 +31,22 @@ from tests.unit.builders import (
     NOW,
     TIMING,
     a_call,
+    a_child,
     a_held_turn,
+    a_question,
     a_turn,
     a_visit,
     a_write,
+    asked,
     event_types,
+    parked,
     running,
     said,
 )
 from tests.unit.engine_kit import Engine
 
-HELPER = Delegation(agent="helper", budget=BudgetLimits(timeout_s=600.0, max_tokens=None, max_dollars=9.0))
 KEPT_S = 15.0
 """What a turn of a minute keeps for itself."""
-
-
-def a_question(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """A planned call of the agent ``helper``."""
-    given = {"tool": "helper", "arguments": {"input": f"question {position}"}, "delegation": HELPER, "wave": 0}
-    return a_write(position, **{**given, "timeout_s": 60.0, **changes})
-
-
-def asked(position: int = 0, **changes: Any) -> Call:  # noqa: ANN401 - any field's value
-    """The same call, sent."""
-    return a_question(position, **{"status": CallStatus.RUNNING, "deadline_at": DEADLINE, **changes})
-
-
-def a_child(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
-    """The running turn of the call at that position."""
-    child = children_of(a_held_turn(), [a_question(position)], now=NOW)[0]
-    return replace(child, **{"status": TurnStatus.RUNNING, "started_at": NOW + 1.0, **changes})
 
 
 def over(position: int = 0, **changes: Any) -> Turn:  # noqa: ANN401 - any field's value
@@ -284,11 +270,6 @@ def test_children_of_a_turn_that_ends_are_looked_at() -> None:
 
 
 # --- time
-
-
-def parked(position: int = 0) -> Turn:
-    """A child that has waited for a person since NOW + 10."""
-    return a_child(position, status=TurnStatus.REQUIRES_ACTION, parked_at=NOW + 10.0)
 
 
 def opened(*calls: Call, children: tuple[Turn, ...], now: float) -> Decision[Any]:

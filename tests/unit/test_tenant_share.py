@@ -10,9 +10,8 @@ import pytest
 from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.visits import Visit, claim
 from harness_worker.wire import QUEUE_LOOK_S, TurnStatus
-from tests.unit.builders import NOW, OWNER, TIMING, a_held_turn, a_turn
+from tests.unit.builders import NOW, OWNER, TIMING, a_held_turn, a_turn, asked, parked
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks
-from tests.unit.test_children import asked, parked
 
 OTHERS = ("second", "third", "fourth")
 
