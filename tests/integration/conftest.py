@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 
+from api_gateway.limits import rates
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.testing.services import valkey_service
 from harness_worker.workloads.state import WorkloadState
-from tests.integration.gateway_kit import Gateway, gateway_on, own_db
+from tests.integration.gateway_kit import Gateway, gateway_on, redis_at
 from tests.receiver import Receiver, receiver
 
 
+@pytest.fixture(scope="session")
+def own_redis(valkey_url: str) -> str:
+    """The URL of a Redis database that only tests of the gateway use."""
+    return valkey_url.rpartition("/")[0] + "/7"
+
+
 @pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway with live events, once on each kind of database."""
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
+def gateway(database_url: str, own_redis: str, request: Any) -> Generator[Gateway]:  # noqa: ANN401 - it has no types
+    """A gateway with live events, once on each kind of database; marks called ``gateway`` have its settings."""
+    marks: list[pytest.Mark] = [*request.node.iter_markers("gateway")]
+    settings = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
+    with gateway_on(database_url, own_redis, **settings) as running:
         yield running
+
+
+@pytest.fixture
+def uncounted(own_redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no post counted yet, and each that comes, however slow the machine is."""
+    monkeypatch.setattr(rates, "SILENCE_S", 20.0)
+    with closing(redis_at(own_redis)) as redis:
+        for key in redis.scan_iter(f"{rates.PREFIX}:*"):
+            redis.delete(key)
 
 
 @pytest.fixture

@@ -234,14 +234,17 @@ class Gateway:
 
 
 @contextmanager
-def gateway_on(database_url: str, redis_url: str | None, live_redis_url: str, **settings: Any) -> Generator[Gateway]:
-    """A gateway on a migrated database, with one agent published."""
-    patience = {"publish_timeout_s": PUBLISH_TIMEOUT_S}
+def gateway_on(database_url: str, own_redis: str, **settings: Any) -> Generator[Gateway]:
+    """A gateway on a migrated database, with one agent published.
+
+    It has the same Redis as the stand-in for workers, unless ``redis_url`` among the settings is another one.
+    """
+    places = {"database_url": database_url, "redis_url": own_redis}
     chosen = Settings.model_validate(
-        {"database_url": database_url, "redis_url": redis_url, "dev_keyless": True, **patience, **settings}
+        {**places, "dev_keyless": True, "publish_timeout_s": PUBLISH_TIMEOUT_S, **settings}
     )
     engine = sync_engine(database_url)
-    broker: Any = cast("Any", redis.Redis).from_url(live_redis_url, decode_responses=True)
+    broker = redis_at(own_redis)
     try:
         worker = Worker(engine=engine, redis=broker)
         worker.publish_agent()
@@ -344,11 +347,6 @@ def meanwhile(engine: AsyncEngine, statement: str, happens: Callable[[], object]
 def redis_at(url: str) -> Any:
     """A client of that Redis."""
     return cast("Any", redis.Redis).from_url(url, decode_responses=True)
-
-
-def own_db(valkey_url: str) -> str:
-    """The URL of a Redis database that only tests of the gateway use."""
-    return valkey_url.rpartition("/")[0] + "/7"
 
 
 def is_healthy(url: str) -> bool:

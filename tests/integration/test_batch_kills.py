@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine, func, select
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, gateway_on, gateway_process, is_healthy, own_db, sync_url
+from tests.integration.gateway_kit import NOWHERE, gateway_on, gateway_process, is_healthy, sync_url
 
 MANY = 4_000
 NOTHING, WHOLE = (0,) * 6, (1, MANY, MANY, MANY, MANY, 1)
@@ -68,12 +68,12 @@ class Place:
 
 
 @pytest.fixture
-def place(database_url: str, valkey_url: str, tmp_path: Path) -> Generator[Place]:
+def place(database_url: str, own_redis: str, tmp_path: Path) -> Generator[Place]:
     """A place on each kind of database."""
-    with gateway_on(database_url, NOWHERE, own_db(valkey_url)):
+    with gateway_on(database_url, own_redis, redis_url=NOWHERE):
         pass  # The agent is published.
     engine = create_engine(sync_url(database_url))
-    yield Place(engine=engine, database_url=database_url, redis_url=own_db(valkey_url), directory=tmp_path)
+    yield Place(engine=engine, database_url=database_url, redis_url=own_redis, directory=tmp_path)
     engine.dispose()
 
 

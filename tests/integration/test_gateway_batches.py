@@ -20,7 +20,7 @@ from api_gateway.problems import MOST_PROBLEMS
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns, webhooks
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import DEFAULT_TENANT, QUEUE_LOOK_S
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, problem_of
 
 ZEROS = dict.fromkeys(("queued", "running", "requires_action", "completed", "incomplete", "failed", "cancelled"), 0)
 NOTHING_OWN: list[dict[str, Any]] = [{}]
@@ -161,13 +161,14 @@ def test_batch_for_an_unknown_agent_is_404_and_names_the_place(gateway: Gateway)
 
 
 @pytest.mark.one_database("sqlite")
-def test_batch_is_accepted_while_the_broker_is_down(sqlite_url: str, valkey_url: str) -> None:
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(redis_url=NOWHERE)
+def test_batch_is_accepted_while_the_broker_is_down(gateway: Gateway) -> None:
     """The rows are stored without a broker, and the gateway keeps working."""
-    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-        batch, ids = gateway.posted_batch({}, {})
-        assert len(ids) == 2
-        assert gateway.http.post(f"/v1/batches/{batch['id']}/cancel").status_code == 202
-        assert batch_now(gateway, batch)["status"] == "canceling"
+    batch, ids = gateway.posted_batch({}, {})
+    assert len(ids) == 2
+    assert gateway.http.post(f"/v1/batches/{batch['id']}/cancel").status_code == 202
+    assert batch_now(gateway, batch)["status"] == "canceling"
 
 
 @pytest.mark.one_database("sqlite")
@@ -216,11 +217,11 @@ def test_turns_of_one_session_wait_for_each_other(gateway: Gateway) -> None:
     assert [len(gateway.worker.wake_ups(turn_id, "batch")) for turn_id in ids] == [0, 1, 1, 0, 1]
 
 
-def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, valkey_url: str) -> None:
+def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, own_redis: str) -> None:
     """Whatever order the batches name the sessions in, there is no deadlock, and no number is given twice."""
     names = [{"session_id": f"s{number}"} for number in range(5)]
     middle = select(sessions).where(sessions.c.id == "s2").with_for_update()
-    with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway, ThreadPoolExecutor(2) as threads:
+    with gateway_on(postgres_url, own_redis) as gateway, ThreadPoolExecutor(2) as threads:
         gateway.posted_batch(*names)
         with gateway.worker.engine.begin() as connection:
             connection.execute(middle)
@@ -232,11 +233,11 @@ def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, 
     assert sorted(map(tuple, given)) == sorted((name["session_id"], n) for name in names for n in (1, 2, 3))
 
 
-def test_batch_is_cancelled_while_its_sessions_get_further_turns(postgres_url: str, valkey_url: str) -> None:
+def test_batch_is_cancelled_while_its_sessions_get_further_turns(postgres_url: str, own_redis: str) -> None:
     """Both lock the same turns; whatever order the first batch named the sessions in, there is no deadlock."""
     names = [{"session_id": f"s{number}"} for number in range(5)]
     middle = select(turns).where(turns.c.session_id == "s2").with_for_update(key_share=True)
-    with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway, ThreadPoolExecutor(2) as threads:
+    with gateway_on(postgres_url, own_redis) as gateway, ThreadPoolExecutor(2) as threads:
         batch, _ = gateway.posted_batch(*names[::-1])
         with gateway.worker.engine.begin() as connection:
             connection.execute(middle)
@@ -257,41 +258,40 @@ def _waiting(gateway: Gateway) -> int:
 
 
 @pytest.mark.one_database("sqlite")
-def test_batch_that_does_not_fit_is_refused_whole(database_url: str, valkey_url: str) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.gateway(tenant_queue=3, tenant_rate="9/hour")
+def test_batch_that_does_not_fit_is_refused_whole(gateway: Gateway) -> None:
     """Its turns count like as many posts; a batch that could never fit is refused without ``Retry-After``."""
-    limits: dict[str, Any] = {"tenant_queue": 3, "tenant_rate": "9/hour"}
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url), **limits) as gateway:
-        gateway.worker.redis.flushdb()  # it remembers what earlier runs have posted
-        for many, code, words in (
-            (4, "queue_full", "4 turns never fit: at most 3 of this tenant may be queued or running"),
-            (10, "rate_limited", "10 turns never fit into this tenant's rate (9 per hour)"),
-        ):
-            never = gateway.post_batch(*NOTHING_OWN * many)
-            assert problem_of(never, 429, code)["detail"].startswith(words)
-            assert "retry-after" not in never.headers
-        _, ids = gateway.posted_batch({}, {})  # 4 + 2 of 9
-        full = gateway.post_batch({}, {})  # 8 of 9
-        problem_of(full, 429, "queue_full")
-        assert int(full.headers["retry-after"]) >= 1
-        assert len(gateway.ids()) == 2
-        gateway.worker.finish(ids[0])
-        often = gateway.post_batch({}, {})
-        problem_of(often, 429, "rate_limited")
-        assert int(often.headers["retry-after"]) >= 1
-        assert gateway.post_batch({}).status_code == 202
+    for many, code, words in (
+        (4, "queue_full", "4 turns never fit: at most 3 of this tenant may be queued or running"),
+        (10, "rate_limited", "10 turns never fit into this tenant's rate (9 per hour)"),
+    ):
+        never = gateway.post_batch(*NOTHING_OWN * many)
+        assert problem_of(never, 429, code)["detail"].startswith(words)
+        assert "retry-after" not in never.headers
+    _, ids = gateway.posted_batch({}, {})  # 4 + 2 of 9
+    full = gateway.post_batch({}, {})  # 8 of 9
+    problem_of(full, 429, "queue_full")
+    assert int(full.headers["retry-after"]) >= 1
+    assert len(gateway.ids()) == 2
+    gateway.worker.finish(ids[0])
+    often = gateway.post_batch({}, {})
+    problem_of(often, 429, "rate_limited")
+    assert int(often.headers["retry-after"]) >= 1
+    assert gateway.post_batch({}).status_code == 202
 
 
 @pytest.mark.one_database("sqlite")
-def test_batch_of_a_tenant_whose_budget_is_used_up_is_refused(database_url: str, valkey_url: str) -> None:
+@pytest.mark.gateway(tenant_dollars=1)
+def test_batch_of_a_tenant_whose_budget_is_used_up_is_refused(gateway: Gateway) -> None:
     """It is refused like a single turn; a repeat of an earlier batch is still answered."""
-    with gateway_on(database_url, NOWHERE, own_db(valkey_url), tenant_dollars=1) as gateway:
-        first = gateway.post_batch({}, key="once")
-        (turn_id,) = gateway.ids()
-        used = gateway.worker.row(turn_id).used
-        gateway.worker.change(turn_id, used={**used, "dollars": 2.0})
-        answer = wait_until(lambda: _refused(gateway), "the budget to be used up")
-        problem_of(answer, 402, "budget_exhausted")
-        assert gateway.post_batch({}, key="once").json()["id"] == first.json()["id"]
+    first = gateway.post_batch({}, key="once")
+    (turn_id,) = gateway.ids()
+    used = gateway.worker.row(turn_id).used
+    gateway.worker.change(turn_id, used={**used, "dollars": 2.0})
+    answer = wait_until(lambda: _refused(gateway), "the budget to be used up")
+    problem_of(answer, 402, "budget_exhausted")
+    assert gateway.post_batch({}, key="once").json()["id"] == first.json()["id"]
 
 
 def _refused(gateway: Gateway) -> httpx2.Response | None:
@@ -371,18 +371,16 @@ def test_cancel_asks_what_is_not_over_to_stop(gateway: Gateway) -> None:
 
 
 @pytest.mark.one_database("sqlite")
-def test_cancel_asks_a_broker_that_is_away_but_once(
-    database_url: str, valkey_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.gateway(redis_url=NOWHERE)
+def test_cancel_asks_a_broker_that_is_away_but_once(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     """Asking once per started turn took hours for a large batch, and delayed wake-ups of others."""
-    with gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
-        batch, ids = gateway.posted_batch({}, {}, {}, {})
-        wait_until(lambda: "4 turns are stored" in caplog.text, "the broker to be away")
-        for turn_id in ids[:3]:
-            gateway.worker.change(turn_id, status="running")
-        caplog.clear()
-        assert gateway.http.post(f"/v1/batches/{batch['id']}/cancel").status_code == 202
-        wait_until(lambda: "1 turns are stored" in caplog.text, "what waits to be told, last")
+    batch, ids = gateway.posted_batch({}, {}, {}, {})
+    wait_until(lambda: "4 turns are stored" in caplog.text, "the broker to be away")
+    for turn_id in ids[:3]:
+        gateway.worker.change(turn_id, status="running")
+    caplog.clear()
+    assert gateway.http.post(f"/v1/batches/{batch['id']}/cancel").status_code == 202
+    wait_until(lambda: "1 turns are stored" in caplog.text, "what waits to be told, last")
     told = [record.getMessage() for record in caplog.records if record.name == "api_gateway.publisher"]
     assert sorted(each.partition(":")[0] for each in told) == [
         "1 turns are stored, but their wake-ups were not sent",
@@ -465,12 +463,11 @@ def test_results_that_cannot_be_read_are_a_problem_not_an_empty_file(gateway: Ga
 
 
 @pytest.mark.one_database("sqlite")
-def test_turns_of_a_batch_may_have_webhooks(database_url: str, valkey_url: str) -> None:
+@pytest.mark.gateway(webhook_secret="x" * 32, webhook_private=True)
+def test_turns_of_a_batch_may_have_webhooks(gateway: Gateway) -> None:
     """They have them just as single turns do."""
-    settings: dict[str, Any] = {"webhook_secret": "x" * 32, "webhook_private": True}
-    with gateway_on(database_url, NOWHERE, own_db(valkey_url), **settings) as gateway:
-        url = "http://127.0.0.1:9/hook"
-        _, ids = gateway.posted_batch({"webhook": url}, {})
-        with gateway.worker.engine.connect() as connection:
-            assert list(connection.execute(select(webhooks.c.turn_id)).scalars()) == ids[:1]
-        assert gateway.http.get(f"/v1/turns/{ids[0]}/webhook").json()["url"] == url
+    url = "http://127.0.0.1:9/hook"
+    _, ids = gateway.posted_batch({"webhook": url}, {})
+    with gateway.worker.engine.connect() as connection:
+        assert list(connection.execute(select(webhooks.c.turn_id)).scalars()) == ids[:1]
+    assert gateway.http.get(f"/v1/turns/{ids[0]}/webhook").json()["url"] == url

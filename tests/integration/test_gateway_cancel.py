@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from time import monotonic
-from typing import Any, cast
-
-from celery import Celery
-from redis import Redis
 
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
-from harness_worker.wire import BROKER_TRANSPORT_OPTIONS, STOP_COMMAND
 from tests.integration.gateway_kit import Gateway, gateway_on, shut_down
+from tests.integration.mailbox import mailbox
 
 CANCELS = 6
 """More than the gateway has threads to publish with."""
@@ -32,7 +26,7 @@ def test_cancel_tells_every_worker_to_stop(sqlite_url: str) -> None:
         valkey_service() as url,
         mailbox(url, "one") as first,
         mailbox(url, "two") as second,
-        gateway_on(sqlite_url, url, url) as gateway,
+        gateway_on(sqlite_url, url) as gateway,
     ):
         turn_id = gateway.posted()["id"]
         _cancel(gateway, turn_id)
@@ -46,7 +40,7 @@ def test_cancel_without_broker_is_accepted_in_time(sqlite_url: str) -> None:
     port = free_port()
     url = f"redis://127.0.0.1:{port}/0"
     others = _publishing()
-    with gateway_on(sqlite_url, url, url) as gateway:
+    with gateway_on(sqlite_url, url) as gateway:
         with valkey_service(port):
             turns = [gateway.posted()["id"] for _ in range(CANCELS)]
             _cancel(gateway, gateway.posted()["id"])  # its connections are open now
@@ -72,43 +66,3 @@ def _told(gateway: Gateway, heard: list[str]) -> bool:
 
 def _publishing() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("publish")}
-
-
-@contextmanager
-def mailbox(url: str, name: str) -> Generator[list[str]]:
-    """The turns that workers are told to stop, as they come, received with Celery's own mailbox."""
-    app: Any = cast("Any", Celery)("worker", broker=url, set_as_current=False)
-    app.conf.broker_transport_options = dict(BROKER_TRANSPORT_OPTIONS)
-    heard: list[str] = []
-    over = threading.Event()
-
-    def stop(_state: object, turn_id: str) -> None:
-        heard.append(turn_id)
-
-    with app.connection_for_read() as connection, cast("Any", Redis).from_url(url) as looking:
-        others = len(_listeners(looking))
-        node = app.control.mailbox.Node(name, handlers={STOP_COMMAND: stop}, state=None)
-        node.channel = connection.channel()
-        consumer = node.listen(callback=node.handle_message)
-        thread = threading.Thread(target=_drain, args=(connection, over), daemon=True)
-        thread.start()
-        try:
-            wait_until(lambda: len(_listeners(looking)) > others, "the mailbox to be subscribed to")
-            yield heard
-        finally:
-            over.set()
-            thread.join()
-            consumer.cancel()
-    app.close()
-
-
-def _listeners(looking: Any) -> list[Any]:  # noqa: ANN401 - redis-py's client
-    return looking.client_list(_type="pubsub")
-
-
-def _drain(connection: Any, over: threading.Event) -> None:  # noqa: ANN401 - kombu has no types
-    while not over.is_set():
-        try:
-            connection.drain_events(timeout=0.1)
-        except TimeoutError:
-            continue

@@ -7,16 +7,14 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TypeAlias
 
 import pytest
 
 from api_gateway.config import Settings
-from api_gateway.limits import rates
 from harness_worker import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.embedded.ports import free_port
@@ -29,13 +27,10 @@ from tests.integration.gateway_kit import (
     gateway_on,
     keys_on,
     new_key,
-    own_db,
-    redis_at,
     serving,
 )
 
 UNKNOWN = "hk_" + "w" * 43
-Rated: TypeAlias = Callable[[str], AbstractContextManager[Gateway]]
 
 
 def told(ask: Callable[[], object]) -> str:
@@ -92,17 +87,6 @@ class NotingClock(SystemClock):
         super().wait(seconds)
 
 
-@pytest.fixture
-def rated(sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Rated:
-    """Gateways that take so many posts of a tenant, of which their Redis has counted none yet."""
-    monkeypatch.setattr(rates, "SILENCE_S", 20.0)  # however slow the machine is, its posts are counted
-    url = own_db(valkey_url)
-    with closing(redis_at(url)) as broker:
-        for key in broker.scan_iter(f"{rates.PREFIX}:*"):
-            broker.delete(key)
-    return lambda rate: gateway_on(sqlite_url, url, url, tenant_rate=rate)
-
-
 def test_key_is_sent_or_asked_for(sqlite_url: str) -> None:
     """It belongs to one tenant, and to nobody else's turns; without one, or with a wrong one, it is said what to do."""
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url, keys_on(sqlite_url) as keys:
@@ -117,10 +101,13 @@ def test_key_is_sent_or_asked_for(sqlite_url: str) -> None:
             assert UNKNOWN not in str(refused.value)
 
 
-def test_post_that_is_too_early_is_made_at_the_named_time(rated: Rated) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="1/2 seconds")
+def test_post_that_is_too_early_is_made_at_the_named_time(gateway: Gateway) -> None:
     """A tenant may post one turn in two seconds: the client keeps to that."""
     clock = NotingClock()
-    with rated("1/2 seconds") as gateway, GatewayClient(gateway.url) as client:
+    with GatewayClient(gateway.url) as client:
         patient = client.with_patience(clock=clock)
         ids = {patient.create_turn(AGENT, f"Number {number}")["id"] for number in range(3)}
         assert {turn["id"] for turn in client.turns()} == ids
@@ -128,9 +115,12 @@ def test_post_that_is_too_early_is_made_at_the_named_time(rated: Rated) -> None:
     assert max(clock.waits) <= 2
 
 
-def test_post_that_is_too_early_is_refused_when_patience_ends(rated: Rated) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="1/day")
+def test_post_that_is_too_early_is_refused_when_patience_ends(gateway: Gateway) -> None:
     """However long the gateway asks to wait."""
-    with rated("1/day") as gateway, GatewayClient(gateway.url, patience_s=0.5) as client:
+    with GatewayClient(gateway.url, patience_s=0.5) as client:
         client.create_turn(AGENT, "Hello")
         with pytest.raises(RequestRefused) as refused:
             client.create_turn(AGENT, "Hello")
@@ -139,11 +129,10 @@ def test_post_that_is_too_early_is_refused_when_patience_ends(rated: Rated) -> N
     assert refused.value.retry_after_s > 3_600
 
 
-def test_any_number_of_threads_may_share_a_client(sqlite_url: str, valkey_url: str) -> None:
+def test_any_number_of_threads_may_share_a_client(sqlite_url: str, own_redis: str) -> None:
     """Each that follows a turn keeps a connection; others are served beside them."""
-    broker = own_db(valkey_url)
     with (
-        gateway_on(sqlite_url, broker, broker) as gateway,
+        gateway_on(sqlite_url, own_redis) as gateway,
         GatewayClient(gateway.url, patience_s=0, timeout_s=10) as client,
         ExitStack() as streams,
     ):

@@ -26,7 +26,6 @@ from tests.integration.gateway_kit import (
     is_healthy,
     keys_on,
     new_key,
-    own_db,
 )
 
 ARTIFACT = "art_1"
@@ -48,10 +47,10 @@ def blobs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gateway(database_url: str, valkey_url: str, blobs: Path) -> Generator[Gateway]:
+def gateway(database_url: str, own_redis: str, blobs: Path) -> Generator[Gateway]:
     """A gateway with the file's artifact."""
     url = f"file://{blobs.parents[1]}"
-    with gateway_on(database_url, NOWHERE, own_db(valkey_url), artifact_url=url) as running:
+    with gateway_on(database_url, own_redis, redis_url=NOWHERE, artifact_url=url) as running:
         yield running
 
 

@@ -23,7 +23,7 @@ from harness_worker.entrypoints.cli.prune_sessions import prune
 from harness_worker.schema import past_messages, past_turns, turns
 from harness_worker.wire import StopReason, child_turn_id
 from tests.contract.store_world import RecordedEvents
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, meanwhile, own_db, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, meanwhile, problem_of
 
 ONE: Final = pytest.mark.one_database("sqlite")
 CONTEXT: Final = {"context": ["then"], "prefix_hash": "p"}
@@ -129,7 +129,7 @@ def test_fork_may_sum_up_though_its_origin_tried(gateway: Gateway) -> None:
 
 def test_fork_from_a_step_that_is_said_at_the_same_moment_has_its_preparation(postgres_url: str) -> None:
     """A worker commits a reply between two statements: a fork behind that reply has what the reply was asked with."""
-    with gateway_on(postgres_url, None, NOWHERE, broker_url=NOWHERE) as gateway:
+    with gateway_on(postgres_url, NOWHERE) as gateway:
         turn_id = gateway.posted()["id"]
 
         def reply() -> None:
@@ -302,12 +302,12 @@ def test_one_idempotency_key_makes_one_fork(gateway: Gateway) -> None:
 
 
 @ONE
-def test_fork_is_limited_as_a_post_is(sqlite_url: str, valkey_url: str) -> None:
+@pytest.mark.gateway(tenant_queue=1)
+def test_fork_is_limited_as_a_post_is(gateway: Gateway) -> None:
     """The tenant's limits apply to forks as to any turn."""
-    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), tenant_queue=1) as gateway:
-        origin = ran(gateway)
-        forked(gateway, origin, 1)
-        problem_of(fork(gateway, origin, from_step=1), 429, "queue_full")
+    origin = ran(gateway)
+    forked(gateway, origin, 1)
+    problem_of(fork(gateway, origin, from_step=1), 429, "queue_full")
 
 
 def test_call_of_an_agent_is_its_result_alone(gateway: Gateway) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +14,7 @@ from sqlalchemy import select
 from harness_worker.core.outcomes import ToolExecutionResult, to_record
 from harness_worker.schema import tool_calls
 from harness_worker.wire import Approval
-from tests.integration.gateway_kit import Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import Gateway, problem_of
 
 FAR = 4_000_000_000.0
 ASKED = asdict(Approval(expires_at=FAR))
@@ -29,11 +28,10 @@ TOOL = {"name": "get_order", "description": "", "effect": None, "schema": SCHEMA
 
 
 @pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway on each kind of database, with an agent that has a tool."""
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as running:
-        running.worker.publish_agent("clerk", tools=[TOOL])
-        yield running
+def gateway(gateway: Gateway) -> Gateway:
+    """A gateway with an agent that has a tool."""
+    gateway.worker.publish_agent("clerk", tools=[TOOL])
+    return gateway
 
 
 def parked(gateway: Gateway, *approvals: dict[str, Any] | None, **columns: Any) -> str:

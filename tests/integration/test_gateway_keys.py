@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import secrets
 import socket
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -38,10 +37,8 @@ from tests.integration.gateway_kit import (
     WITHOUT_TLS,
     Gateway,
     bearer,
-    gateway_on,
     keys_on,
     new_key,
-    own_db,
     problem_of,
     serving,
 )
@@ -465,16 +462,14 @@ def test_events_are_read_for_their_tenant_alone(gateway: Gateway, theirs: Theirs
     assert (asyncio.run(read("acme")), asyncio.run(read("other"))) == ([1, 2], [])
 
 
-def test_limits_are_each_keys_tenants(database_url: str, valkey_url: str) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.gateway(tenant_queue=1, tenant_rate="2/hour")
+def test_limits_are_each_keys_tenants(gateway: Gateway, keys: SqlApiKeys) -> None:
     """A tenant that has used its limits up takes nothing from another; two keys of a tenant share its limits."""
-    limits: dict[str, Any] = {"tenant_queue": 1, "tenant_rate": "2/hour"}
-    tenants = [secrets.token_hex(4) for _ in range(2)]  # Redis remembers what earlier runs have posted
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url), **limits) as gateway:
-        with keys_on(database_url) as keys:
-            clients = [as_tenant(gateway, keys, each) for each in (tenants[0], tenants[0], tenants[1])]
-        posts = [client.post("/v1/turns", json=gateway.defaults) for client in (*clients, clients[0])]
-        for client in clients:
-            client.close()
+    clients = [as_tenant(gateway, keys, each) for each in ("acme", "acme", "other")]
+    posts = [client.post("/v1/turns", json=gateway.defaults) for client in (*clients, clients[0])]
+    for client in clients:
+        client.close()
     told = [(post.status_code, post.json().get("code")) for post in posts]
     assert told == [(202, None), (429, "queue_full"), (202, None), (429, "rate_limited")]
 

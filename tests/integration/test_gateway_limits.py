@@ -7,8 +7,7 @@ import math
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, TypeAlias
 
 import httpx2
@@ -28,17 +27,11 @@ from harness_worker.schema import idempotency_keys
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import DEFAULT_TENANT
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, redis_at, serving
+from tests.integration.gateway_kit import AGENT, Gateway, gateway_on, problem_of, redis_at, serving
 from tests.stacks import run_harness
 
-Serving: TypeAlias = Callable[..., Any]
-"""Serves a gateway with the given settings; a context manager."""
-
-
-@pytest.fixture
-def serve(database_url: str, valkey_url: str) -> Serving:
-    """Gateways on each kind of database, without a broker."""
-    return partial(gateway_on, database_url, NOWHERE, own_db(valkey_url))
+Apart: TypeAlias = Callable[[str], AbstractContextManager[Gateway]]
+"""Serves a gateway that counts in the Redis with that URL."""
 
 
 @contextmanager
@@ -54,97 +47,87 @@ def ask(client: OpenAI) -> Any:  # noqa: ANN401 - its type says nothing here
     return create(model=AGENT, input="Where is it?", background=True)
 
 
-def test_full_queue_takes_no_other_turn_until_one_has_ended(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_queue=2)
+def test_full_queue_takes_no_other_turn_until_one_has_ended(gateway: Gateway) -> None:
     """Queued and running turns count; a refused post is told when to try again, and leaves nothing behind."""
-    with serve(tenant_queue=2) as gateway:
-        first, second = gateway.posted(), gateway.posted()
-        gateway.worker.change(second["id"], status="running")
-        refused = gateway.post()
-        problem = problem_of(refused, 429, "queue_full")
-        assert problem["detail"].startswith("this tenant has as many turns queued or running as it may (2)")
-        assert int(refused.headers["retry-after"]) >= 1
-        assert gateway.ids() == [second["id"], first["id"]]
-        gateway.worker.finish(first["id"])
-        assert gateway.post().status_code == 202
+    first, second = gateway.posted(), gateway.posted()
+    gateway.worker.change(second["id"], status="running")
+    refused = gateway.post()
+    problem = problem_of(refused, 429, "queue_full")
+    assert problem["detail"].startswith("this tenant has as many turns queued or running as it may (2)")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert gateway.ids() == [second["id"], first["id"]]
+    gateway.worker.finish(first["id"])
+    assert gateway.post().status_code == 202
 
 
-def test_turns_that_wait_for_a_person_do_not_count(serve: Serving) -> None:
-    """They occupy no worker, and may wait for a day."""
-    with serve(tenant_queue=1) as gateway:
-        gateway.worker.change(gateway.posted()["id"], status="requires_action")
-        assert gateway.post().status_code == 202
+@pytest.mark.gateway(tenant_queue=1)
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"status": "requires_action"},
+        {"status": "running", "parked_at": 1.0},
+        {"parent_id": "another", "parent_call_id": "0.0"},
+        {"tenant": "another"},
+    ],
+    ids=["waits for a person", "children wait for people", "another turn asked for it", "another tenant"],
+)
+def test_turn_that_occupies_nothing_of_the_tenants_does_not_count(gateway: Gateway, columns: dict[str, Any]) -> None:
+    """A wait for people occupies no worker and may take a day; a child is part of the turn that asked for it."""
+    gateway.worker.change(gateway.posted()["id"], **columns)
+    assert gateway.post().status_code == 202
+    assert gateway.post().status_code == 429
 
 
-def test_turns_that_others_asked_for_do_not_count(serve: Serving) -> None:
-    """Child turns are part of the turn that asked for them."""
-    with serve(tenant_queue=1) as gateway:
-        gateway.worker.change(gateway.posted()["id"], parent_id="another", parent_call_id="0.0")
-        assert gateway.post().status_code == 202
-
-
-def test_turns_all_of_whose_children_wait_for_people_do_not_count(serve: Serving) -> None:
-    """Such a turn counts as if it waited for a person itself."""
-    with serve(tenant_queue=1) as gateway:
-        gateway.worker.change(gateway.posted()["id"], status="running", parked_at=1.0)
-        assert gateway.post().status_code == 202
-
-
-def test_other_tenants_turns_do_not_count(serve: Serving) -> None:
-    """Each tenant has a queue of its own."""
-    with serve(tenant_queue=1) as gateway:
-        gateway.worker.change(gateway.posted()["id"], tenant="another")
-        assert gateway.post().status_code == 202
-        assert gateway.post().status_code == 429
-
-
-def test_repeat_is_answered_though_the_queue_is_full(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_queue=1)
+def test_repeat_is_answered_though_the_queue_is_full(gateway: Gateway) -> None:
     """A repeated post makes no new turn."""
-    with serve(tenant_queue=1) as gateway:
-        first = gateway.post(key="once")
-        repeat = gateway.post(key="once")
-        assert (repeat.status_code, repeat.json()["id"]) == (202, first.json()["id"])
+    first = gateway.post(key="once")
+    repeat = gateway.post(key="once")
+    assert (repeat.status_code, repeat.json()["id"]) == (202, first.json()["id"])
 
 
-def test_refused_post_does_not_use_its_key_up(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_queue=1)
+def test_refused_post_does_not_use_its_key_up(gateway: Gateway) -> None:
     """Once there is room, the same request makes its turn."""
-    with serve(tenant_queue=1) as gateway:
-        first = gateway.posted()
-        problem_of(gateway.post(key="later"), 429, "queue_full")
-        gateway.worker.finish(first["id"])
-        assert gateway.post(key="later").status_code == 202
+    first = gateway.posted()
+    problem_of(gateway.post(key="later"), 429, "queue_full")
+    gateway.worker.finish(first["id"])
+    assert gateway.post(key="later").status_code == 202
 
 
-def test_wrong_request_is_told_so_though_the_queue_is_full(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_queue=1)
+def test_wrong_request_is_told_so_though_the_queue_is_full(gateway: Gateway) -> None:
     """An invalid request is 422, because waiting would not help."""
-    with serve(tenant_queue=1) as gateway:
-        gateway.posted()
-        problem_of(gateway.post(agent="nobody"), 404, "unknown_agent")
+    gateway.posted()
+    problem_of(gateway.post(agent="nobody"), 404, "unknown_agent")
 
 
-def test_posts_at_once_overshoot_by_no_more_than_their_number(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_queue=3)
+def test_posts_at_once_overshoot_by_no_more_than_their_number(gateway: Gateway) -> None:
     """Simultaneous posts may not see each other's turns, but any later post does."""
-    with serve(tenant_queue=3) as gateway:
-        gateway.posted()
-        with ThreadPoolExecutor(4) as threads:
-            codes = [each.result().status_code for each in [threads.submit(gateway.post) for _ in range(12)]]
-        assert set(codes) == {202, 429}
-        assert 2 <= codes.count(202) <= 2 + 4
-        assert gateway.post().status_code == 429
+    gateway.posted()
+    with ThreadPoolExecutor(4) as threads:
+        codes = [each.result().status_code for each in [threads.submit(gateway.post) for _ in range(12)]]
+    assert set(codes) == {202, 429}
+    assert 2 <= codes.count(202) <= 2 + 4
+    assert gateway.post().status_code == 429
 
 
-def test_command_line_says_why_its_question_is_refused(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_queue=1)
+def test_command_line_says_why_its_question_is_refused(gateway: Gateway) -> None:
     """It prints the gateway's message, and its exit code is that of failed work."""
-    with serve(tenant_queue=1) as gateway:
-        gateway.posted()
-        asked = run_harness("run", "Where is it?", "--agent", AGENT, "--url", gateway.url)
+    gateway.posted()
+    asked = run_harness("run", "Where is it?", "--agent", AGENT, "--url", gateway.url)
     assert (asked.returncode, asked.stdout) == (1, "")
     assert asked.stderr.startswith("harness: this tenant has as many turns queued or running as it may (1)")
     assert asked.stderr.endswith("(429 queue_full)\n")
 
 
-def test_openai_client_is_told_that_the_queue_is_full(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_queue=1)
+def test_openai_client_is_told_that_the_queue_is_full(gateway: Gateway) -> None:
     """The client raises its error for too many requests, which it also retries by itself."""
-    with serve(tenant_queue=1) as gateway, openai_client(gateway) as client:
+    with openai_client(gateway) as client:
         ask(client)
         with pytest.raises(openai.RateLimitError) as refused:
             ask(client)
@@ -173,25 +156,25 @@ def refused_for_its_budget(gateway: Gateway) -> dict[str, Any]:
     return {**answer.json(), "retry_after_s": int(answer.headers["retry-after"])}
 
 
-def test_budget_of_a_day_that_is_used_up_takes_no_other_turn(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_dollars=5)
+def test_budget_of_a_day_that_is_used_up_takes_no_other_turn(gateway: Gateway) -> None:
     """The usage of running turns counts too; the refusal says how much is left of the day."""
-    with serve(tenant_dollars=5) as gateway:
-        spend(gateway, 2.5)
-        gateway.posted()
-        spend(gateway, 2.5, status="running")
-        refusal = refused_for_its_budget(gateway)
-        assert refusal["detail"].startswith(
-            "this tenant's turns of the last 24 hours have used the 5 dollars that they may"
-        )
-        assert 86_000 < refusal["retry_after_s"] <= 86_400
+    spend(gateway, 2.5)
+    gateway.posted()
+    spend(gateway, 2.5, status="running")
+    refusal = refused_for_its_budget(gateway)
+    assert refusal["detail"].startswith(
+        "this tenant's turns of the last 24 hours have used the 5 dollars that they may"
+    )
+    assert 86_000 < refusal["retry_after_s"] <= 86_400
 
 
-def test_budget_goes_on_when_enough_of_it_is_a_day_old(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_dollars=5)
+def test_budget_goes_on_when_enough_of_it_is_a_day_old(gateway: Gateway) -> None:
     """``Retry-After`` is when the turn becomes a day old without which the newer ones are within the budget."""
-    with serve(tenant_dollars=5) as gateway:
-        for dollars, hours in ((9.0, 25), (1.0, 23), (3.5, 20), (0.4, 10), (1.5, 1)):
-            spend(gateway, dollars, ago_s=hours * 3_600)
-        assert 4 * 3_600 - 60 < refused_for_its_budget(gateway)["retry_after_s"] <= 4 * 3_600
+    for dollars, hours in ((9.0, 25), (1.0, 23), (3.5, 20), (0.4, 10), (1.5, 1)):
+        spend(gateway, dollars, ago_s=hours * 3_600)
+    assert 4 * 3_600 - 60 < refused_for_its_budget(gateway)["retry_after_s"] <= 4 * 3_600
 
 
 def test_refusal_ends_when_it_said(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,31 +216,32 @@ def test_posts_share_a_reading_of_their_budget_that_fails(sqlite_url: str) -> No
     assert len([statement for statement in asked if "turns" in statement]) == 1
 
 
-def test_what_is_older_or_anothers_does_not_count(serve: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.gateway(tenant_dollars=1)
+def test_what_is_older_or_anothers_does_not_count(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day is the last 24 hours, and only the tenant's own turns count."""
     monkeypatch.setattr(spending, "REMEMBERED", 0)  # so that the last post is judged by what there is then
-    with serve(tenant_dollars=1) as gateway:
-        spend(gateway, 9.0, ago_s=86_460)
-        spend(gateway, 9.0, tenant="another")
-        spend(gateway, 0.9)
-        assert gateway.post().status_code == 202
+    spend(gateway, 9.0, ago_s=86_460)
+    spend(gateway, 9.0, tenant="another")
+    spend(gateway, 0.9)
+    assert gateway.post().status_code == 202
 
 
-def test_repeat_is_answered_though_the_budget_is_used_up(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_dollars=1)
+def test_repeat_is_answered_though_the_budget_is_used_up(gateway: Gateway) -> None:
     """A repeat makes no new turn; and a post that is refused does not use its key up."""
-    with serve(tenant_dollars=1) as gateway:
-        first = gateway.post(key="once")
-        spend(gateway, 1.0)
-        refused_for_its_budget(gateway)
-        assert gateway.post(key="once").json()["id"] == first.json()["id"]
-        problem_of(gateway.post(key="later"), 402, "budget_exhausted")
-        with gateway.worker.engine.connect() as connection:
-            assert list(connection.execute(select(idempotency_keys.c.key)).scalars()) == ["once"]
+    first = gateway.post(key="once")
+    spend(gateway, 1.0)
+    refused_for_its_budget(gateway)
+    assert gateway.post(key="once").json()["id"] == first.json()["id"]
+    problem_of(gateway.post(key="later"), 402, "budget_exhausted")
+    with gateway.worker.engine.connect() as connection:
+        assert list(connection.execute(select(idempotency_keys.c.key)).scalars()) == ["once"]
 
 
-def test_openai_client_does_not_ask_again_for_a_budget_that_is_used_up(serve: Serving) -> None:
+@pytest.mark.gateway(tenant_dollars=1)
+def test_openai_client_does_not_ask_again_for_a_budget_that_is_used_up(gateway: Gateway) -> None:
     """Its error is not one that it retries, which could take hours, and it has the gateway's code."""
-    with serve(tenant_dollars=1) as gateway, openai_client(gateway, max_retries=2) as client:
+    with openai_client(gateway, max_retries=2) as client:
         spend(gateway, 1.0)
         refused_for_its_budget(gateway)
         began = time.monotonic()
@@ -268,99 +252,99 @@ def test_openai_client_does_not_ask_again_for_a_budget_that_is_used_up(serve: Se
         assert refused.value.type == "insufficient_quota"
 
 
-@pytest.fixture
-def rated(sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Serving:
-    """Gateways whose Redis has counted nothing yet."""
-    monkeypatch.setattr(rates, "SILENCE_S", 20.0)  # however slow the machine is, its posts are counted
-    url = own_db(valkey_url)
-    with closing(redis_at(url)) as client:
-        for key in client.scan_iter(f"{PREFIX}:*"):
-            client.delete(key)
-    return partial(gateway_on, sqlite_url, url, url)
-
-
 def counted(gateway: Gateway) -> dict[str, int]:
     """The counts in Redis: for each key the number of posts."""
     client = gateway.worker.redis
     return {key: client.llen(key) for key in client.scan_iter(f"{PREFIX}:*")}
 
 
-def test_posts_beyond_the_rate_are_refused_until_there_is_room(rated: Serving) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="3/2 minutes")
+def test_posts_beyond_the_rate_are_refused_until_there_is_room(gateway: Gateway) -> None:
     """A refused post says when to try again, and is accepted then; refused posts do not count."""
-    with rated(tenant_rate="3/2 minutes") as gateway:
-        assert [gateway.post().status_code for _ in range(4)] == [202, 202, 202, 429]
-        refused = gateway.post()
-        problem = problem_of(refused, 429, "rate_limited")
-        assert problem["detail"].startswith("this tenant has posted as many turns as it may (3 per 2 minutes)")
-        assert 60 < int(refused.headers["retry-after"]) <= 120
+    assert [gateway.post().status_code for _ in range(4)] == [202, 202, 202, 429]
+    refused = gateway.post()
+    problem = problem_of(refused, 429, "rate_limited")
+    assert problem["detail"].startswith("this tenant has posted as many turns as it may (3 per 2 minutes)")
+    assert 60 < int(refused.headers["retry-after"]) <= 120
 
 
-def test_place_that_is_free_again_is_given(rated: Serving) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="3/2 seconds")
+def test_place_that_is_free_again_is_given(gateway: Gateway) -> None:
     """Once the window has moved on, posts are accepted again."""
-    with rated(tenant_rate="3/2 seconds") as gateway:
-        refused = wait_until(lambda: _refused(gateway.post()), "posts to be too many", interval_s=0.0)
-        assert refused.headers["retry-after"] in {"1", "2"}
-        wait_until(lambda: gateway.post().status_code == 202, "a place to be free")
+    refused = wait_until(lambda: _refused(gateway.post()), "posts to be too many", interval_s=0.0)
+    assert refused.headers["retry-after"] in {"1", "2"}
+    wait_until(lambda: gateway.post().status_code == 202, "a place to be free")
 
 
 def _refused(answer: httpx2.Response) -> httpx2.Response | None:
     return answer if answer.status_code == 429 else None
 
 
-def test_gateways_count_together(rated: Serving) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="2/hour")
+def test_gateways_count_together(gateway: Gateway) -> None:
     """Two gateways together accept no more of a tenant's posts than one."""
-    with rated(tenant_rate="2/hour") as one, serving(one.settings) as url:
-        posts = [httpx2.post(f"{each}/v1/turns", json=one.defaults) for each in (one.url, url, one.url, url)]
+    with serving(gateway.settings) as url:
+        urls = (gateway.url, url, gateway.url, url)
+        posts = [httpx2.post(f"{each}/v1/turns", json=gateway.defaults) for each in urls]
     assert [post.status_code for post in posts] == [202, 202, 429, 429]
 
 
-def test_longer_window_does_not_count_what_a_shorter_one_refuses(rated: Serving) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="100/day; 1/hour")
+def test_longer_window_does_not_count_what_a_shorter_one_refuses(gateway: Gateway) -> None:
     """A tenant that posts too fast for a while has not used up its posts of the day."""
-    with rated(tenant_rate="100/day; 1/hour") as gateway:
-        assert gateway.post().status_code == 202
-        assert {gateway.post().status_code for _ in range(20)} == {429}
-        assert [posts for key, posts in counted(gateway).items() if key.endswith("day")] == [1]
+    assert gateway.post().status_code == 202
+    assert {gateway.post().status_code for _ in range(20)} == {429}
+    assert [posts for key, posts in counted(gateway).items() if key.endswith("day")] == [1]
 
 
-def test_counts_are_under_one_prefix_and_go_by_themselves(rated: Serving) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="2/hour; 9/day")
+def test_counts_are_under_one_prefix_and_go_by_themselves(gateway: Gateway) -> None:
     """The keys in Redis show that they are the harness's, and all of them expire."""
-    with rated(tenant_rate="2/hour; 9/day") as gateway:
-        gateway.posted()
-        assert len(counted(gateway)) == 2
-        assert all(0 < gateway.worker.redis.ttl(key) <= 86_400 for key in counted(gateway))
+    gateway.posted()
+    assert len(counted(gateway)) == 2
+    assert all(0 < gateway.worker.redis.ttl(key) <= 86_400 for key in counted(gateway))
 
 
-def test_request_that_is_wrong_does_not_count(rated: Serving) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="3/hour")
+def test_request_that_is_wrong_does_not_count(gateway: Gateway) -> None:
     """An invalid request makes no turn, so it does not count; a repeat counts each time."""
-    with rated(tenant_rate="3/hour") as gateway:
-        assert [gateway.post(budget={"no": 1}).status_code for _ in range(4)] == [422] * 4
-        codes = [gateway.post(key="once").status_code for _ in range(4)]
+    assert [gateway.post(budget={"no": 1}).status_code for _ in range(4)] == [422] * 4
+    codes = [gateway.post(key="once").status_code for _ in range(4)]
     assert codes == [202, 202, 202, 429]
 
 
-def test_openai_client_waits_as_long_as_it_is_told(rated: Serving) -> None:
+@pytest.mark.usefixtures("uncounted")
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_rate="1/2 seconds")
+def test_openai_client_waits_as_long_as_it_is_told(gateway: Gateway) -> None:
     """With its own retries the client succeeds; without them it raises its error for too many requests."""
-    with rated(tenant_rate="1/2 seconds") as gateway:
-        with openai_client(gateway) as hasty, pytest.raises(openai.RateLimitError) as refused:
-            [ask(hasty) for _ in range(20)]
-        assert (refused.value.code, refused.value.type) == ("rate_limited", "rate_limit_exceeded")
-        with openai_client(gateway, max_retries=2) as patient:
-            assert [ask(patient).status for _ in range(2)] == ["queued", "queued"]
+    with openai_client(gateway) as hasty, pytest.raises(openai.RateLimitError) as refused:
+        [ask(hasty) for _ in range(20)]
+    assert (refused.value.code, refused.value.type) == ("rate_limited", "rate_limit_exceeded")
+    with openai_client(gateway, max_retries=2) as patient:
+        assert [ask(patient).status for _ in range(2)] == ["queued", "queued"]
 
 
 @pytest.fixture
-def apart(sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Serving:
+def apart(sqlite_url: str, own_redis: str, monkeypatch: pytest.MonkeyPatch) -> Apart:
     """Gateways that count in a Redis of their own, which is not the broker."""
     monkeypatch.setattr(rates, "SILENCE_S", 2.0)  # a machine under load is no Redis that hangs
-    broker = own_db(valkey_url)
-
-    def serve(redis_url: str) -> Any:  # noqa: ANN401 - a context manager
-        return gateway_on(sqlite_url, redis_url, broker, broker_url=broker, tenant_rate="1/hour")
-
-    return serve
+    return lambda url: gateway_on(sqlite_url, own_redis, redis_url=url, broker_url=own_redis, tenant_rate="1/hour")
 
 
-def test_posts_are_let_through_while_redis_is_away(apart: Serving, caplog: pytest.LogCaptureFixture) -> None:
+def test_posts_are_let_through_while_redis_is_away(apart: Apart, caplog: pytest.LogCaptureFixture) -> None:
     """Without counts nobody is refused; the log says so once, and counting resumes when Redis is back."""
     port = free_port()
     with apart(server_url(port)) as gateway:
@@ -373,7 +357,7 @@ def test_posts_are_let_through_while_redis_is_away(apart: Serving, caplog: pytes
     assert [record.levelname for record in caplog.records if "HARNESS_TENANT_RATE" in record.message] == ["WARNING"]
 
 
-def test_redis_that_hangs_holds_nobody_up_for_long(apart: Serving, caplog: pytest.LogCaptureFixture) -> None:
+def test_redis_that_hangs_holds_nobody_up_for_long(apart: Apart, caplog: pytest.LogCaptureFixture) -> None:
     """A few posts wait for it briefly, and the others do not ask it."""
     with valkey_service() as url, apart(url) as gateway, closing(redis_at(url)) as client:
         assert [gateway.post().status_code for _ in range(2)] == [202, 429]

@@ -21,7 +21,7 @@ from api_gateway.config import Settings
 from api_gateway.use_cases import waiting
 from api_gateway.use_cases.waiting import POLL_S
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, serving
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, problem_of, serving
 from tests.integration.openai_kit import ASKED, Client, client_of, the_turn
 from tests.unit.builders import CAPS
 
@@ -30,9 +30,9 @@ SAID = "done"
 
 
 @pytest.fixture
-def gateway(sqlite_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway with fast heartbeats that already receives live events."""
-    with gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=0.2) as running:
+def gateway(sqlite_url: str, own_redis: str) -> Generator[Gateway]:
+    """A gateway with fast heartbeats that already receives live events, on SQLite alone."""
+    with gateway_on(sqlite_url, own_redis, sse_heartbeat_s=0.2) as running:
         wait_until(lambda: "xread" in _commands(running), "the gateway to listen")
         yield running
 
@@ -98,9 +98,9 @@ def test_stream_is_whole_though_hints_are_lost(
     assert pieces == passed_on
 
 
-def test_stream_needs_no_live_events(sqlite_url: str, valkey_url: str, pool: ThreadPoolExecutor) -> None:
+def test_stream_needs_no_live_events(sqlite_url: str, own_redis: str, pool: ThreadPoolExecutor) -> None:
     """While Redis is down, the stream is made from the journal."""
-    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway, client_of(gateway.url) as client:
+    with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE) as gateway, client_of(gateway.url) as client:
         reading = pool.submit(lambda: [event.type for event in client.respond(stream=True)])
         wait_until(gateway.ids, "the turn")
         (turn_id,) = gateway.ids()
@@ -372,10 +372,10 @@ def test_response_has_what_was_asked_for(client: Client) -> None:
 # --- conversations ----------------------------------------------------------------------------------------------------
 
 
-def test_conversation_goes_on_and_does_not_fork(database_url: str, valkey_url: str) -> None:
+def test_conversation_goes_on_and_does_not_fork(database_url: str, own_redis: str) -> None:
     """The next response is the session's next turn; only the session's last response can be continued."""
     with (
-        gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway,
+        gateway_on(database_url, own_redis) as gateway,
         client_of(gateway.url) as client,
     ):
         first = client.respond(background=True)

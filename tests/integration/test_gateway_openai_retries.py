@@ -8,16 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from tests.integration.gateway_kit import Gateway, gateway_on, own_db
+from tests.integration.gateway_kit import Gateway
 from tests.integration.openai_kit import Client, client_of, the_turn
 from tests.relay import Relay
 
 
 @pytest.fixture
-def gateway(line: Relay, valkey_url: str) -> Generator[Gateway]:
-    """A gateway whose connections to its database can be broken."""
-    with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as running:
-        yield running
+def database_url(line: Relay) -> str:
+    """A database to which the connections can be broken."""
+    return line.url
 
 
 @pytest.fixture

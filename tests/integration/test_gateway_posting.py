@@ -16,7 +16,7 @@ from api_gateway.requests.turns import BudgetRequest
 from api_gateway.turns.idempotency import FORGOTTEN_AT_ONCE, Earlier, IdempotencyClaim, IdempotencyKeys
 from harness_worker.schema import idempotency_keys, messages, turn_events, turns
 from harness_worker.wire import DEFAULT_TENANT, IDEMPOTENCY_KEY_S
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, own_db, problem_of, sync_engine
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, problem_of, sync_engine
 from tests.unit.builders import CAPS
 
 
@@ -104,11 +104,12 @@ def test_post_sends_one_wake_up_to_the_prioritys_queue(gateway: Gateway, priorit
     assert message["ignore_result"] is True
 
 
-def test_post_is_accepted_while_the_broker_is_down(sqlite_url: str, valkey_url: str) -> None:
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(redis_url=NOWHERE)
+def test_post_is_accepted_while_the_broker_is_down(gateway: Gateway) -> None:
     """The turn is stored without a broker."""
-    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-        turn_id = gateway.posted()["id"]
-        assert gateway.turn(turn_id)["status"] == "queued"
+    turn_id = gateway.posted()["id"]
+    assert gateway.turn(turn_id)["status"] == "queued"
 
 
 @pytest.mark.parametrize(
@@ -130,13 +131,13 @@ def test_post_clamps_the_budget_to_the_agents(gateway: Gateway, wanted: Any, giv
     assert gateway.worker.row(turn["id"]).budget == expected
 
 
-def test_post_clamps_the_budget_to_the_tenants(sqlite_url: str, valkey_url: str) -> None:
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(tenant_budget=BudgetRequest(max_steps=2, max_tokens=500, timeout_s=1e6))
+def test_post_clamps_the_budget_to_the_tenants(gateway: Gateway) -> None:
     """The tenant's limit counts over the agent's and the turn's, unless theirs is lower."""
-    most = BudgetRequest(max_steps=2, max_tokens=500, timeout_s=1e6)
-    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), tenant_budget=most) as gateway:
-        expected = {**CAPS, "max_steps": 2, "max_tokens": 500}
-        assert gateway.posted()["budget"] == expected
-        assert gateway.posted(budget={"max_steps": 6, "max_tokens": 400})["budget"] == {**expected, "max_tokens": 400}
+    expected = {**CAPS, "max_steps": 2, "max_tokens": 500}
+    assert gateway.posted()["budget"] == expected
+    assert gateway.posted(budget={"max_steps": 6, "max_tokens": 400})["budget"] == {**expected, "max_tokens": 400}
 
 
 def test_post_without_a_session_makes_one(gateway: Gateway) -> None:

@@ -23,7 +23,7 @@ from harness_worker.entrypoints.serving.listening import STALLED_MS, cut_stalled
 from harness_worker.entrypoints.serving.request_heads import TimedHeads
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import Gateway, gateway_on, own_db
+from tests.integration.gateway_kit import Gateway, gateway_on
 from tests.stacks import HARNESS
 
 READERS: Final = 200
@@ -74,15 +74,15 @@ class Process:
 
 
 @pytest.fixture
-def gateway(sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Process]:
+def process(sqlite_url: str, own_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Process]:
     """A gateway in a process of its own."""
-    redis_url, port = own_db(valkey_url), free_port()
+    redis_url, port = own_redis, free_port()
     settings = {"DATABASE_URL": sqlite_url, "REDIS_URL": redis_url, "DEV_KEYLESS": "1"}
     for name, value in settings.items():
         monkeypatch.setenv(f"HARNESS_{name}", value)
     command = [*HARNESS, "gateway", "--port", str(port)]
     with (
-        gateway_on(sqlite_url, redis_url, redis_url) as hand,
+        gateway_on(sqlite_url, redis_url) as hand,
         running_server(
             command, log=tmp_path / "gateway.log", is_ready=lambda: _is_healthy(port), stop=signal.SIGTERM
         ) as process,
@@ -102,25 +102,25 @@ def seqs(stream: bytes) -> list[int]:
     return [int(found) for found in re.findall(rb"^id: (\d+)$", stream, re.MULTILINE)]
 
 
-async def _read_all(gateway: Process, turns: Sequence[str]) -> tuple[list[bytes], dict[str, float]]:
+async def _read_all(process: Process, turns: Sequence[str]) -> tuple[list[bytes], dict[str, float]]:
     """Run and end turns while readers wait for them; returns what each reader got, and the memory used meanwhile."""
-    begun = gateway.memory_mb
-    readers = [asyncio.create_task(_read(gateway, turns[number % len(turns)])) for number in range(READERS)]
-    await asyncio.to_thread(wait_until, lambda: gateway.readers == READERS, "all to read", 60)
-    opened = gateway.memory_mb
+    begun = process.memory_mb
+    readers = [asyncio.create_task(_read(process, turns[number % len(turns)])) for number in range(READERS)]
+    await asyncio.to_thread(wait_until, lambda: process.readers == READERS, "all to read", 60)
+    opened = process.memory_mb
     for step in range(EVENTS):
         for turn_id in turns:
-            await asyncio.to_thread(gateway.hand.worker.event, turn_id, "step.completed", step=step, text="x" * 500)
-    ran, connections = gateway.memory_mb, gateway.redis_connections
+            await asyncio.to_thread(process.hand.worker.event, turn_id, "step.completed", step=step, text="x" * 500)
+    ran, connections = process.memory_mb, process.redis_connections
     for turn_id in turns:
-        await asyncio.to_thread(gateway.hand.worker.finish, turn_id)
+        await asyncio.to_thread(process.hand.worker.finish, turn_id)
     told = await asyncio.wait_for(asyncio.gather(*readers), 60)
     return told, {"begun": begun, "opened": opened, "ran": ran, "connections": connections}
 
 
-async def _read(gateway: Process, turn_id: str) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    writer.write(gateway.request(turn_id))
+async def _read(process: Process, turn_id: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
+    writer.write(process.request(turn_id))
     try:
         return await reader.read(-1)
     finally:
@@ -128,10 +128,10 @@ async def _read(gateway: Process, turn_id: str) -> bytes:
 
 
 @pytest.mark.acceptance
-def test_readers_at_once_get_everything_for_little_memory(gateway: Process) -> None:
+def test_readers_at_once_get_everything_for_little_memory(process: Process) -> None:
     """200 readers of ten turns get every event, over one connection to Redis and with 0.25 MB a reader."""
-    turns = [gateway.hand.posted()["id"] for _ in range(TURNS)]
-    told, seen = asyncio.run(_read_all(gateway, turns))
+    turns = [process.hand.posted()["id"] for _ in range(TURNS)]
+    told, seen = asyncio.run(_read_all(process, turns))
     cost = (seen["ran"] - seen["begun"]) / READERS
     memory = f"{seen['begun']:.0f} MB before, {seen['opened']:.0f} MB open, {seen['ran']:.0f} MB after {EVENTS} events"
     print(f"{READERS} readers: {memory}: {cost:.3f} MB a reader; Redis connections: {seen['connections']}")  # noqa: T201
@@ -158,26 +158,26 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_gateway_may_have_as_many_connections_as_the_system_allows(gateway: Process) -> None:
+def test_gateway_may_have_as_many_connections_as_the_system_allows(process: Process) -> None:
     """The process raises its limit of open files to what the system allows."""
-    few, most = psutil.Process(gateway.pid).rlimit(psutil.RLIMIT_NOFILE)
+    few, most = psutil.Process(process.pid).rlimit(psutil.RLIMIT_NOFILE)
     assert few == most
 
 
 @pytest.mark.acceptance
-def test_request_whose_head_never_ends_is_cut(gateway: Process) -> None:
+def test_request_whose_head_never_ends_is_cut(process: Process) -> None:
     """A client that sends its request in time is served however long that takes, and may stay idle afterwards."""
-    turn_id = gateway.hand.posted()["id"]
-    idle = http.client.HTTPConnection("127.0.0.1", gateway.port)
+    turn_id = process.hand.posted()["id"]
+    idle = http.client.HTTPConnection("127.0.0.1", process.port)
     assert _asked(idle) == 200
-    stream = socket.create_connection(("127.0.0.1", gateway.port), timeout=TimedHeads.head_s * 2)
-    unfinished = socket.create_connection(("127.0.0.1", gateway.port), timeout=TimedHeads.head_s * 2)
+    stream = socket.create_connection(("127.0.0.1", process.port), timeout=TimedHeads.head_s * 2)
+    unfinished = socket.create_connection(("127.0.0.1", process.port), timeout=TimedHeads.head_s * 2)
     with stream, unfinished, closing(idle):
-        stream.sendall(gateway.request(turn_id))
+        stream.sendall(process.request(turn_id))
         unfinished.sendall(b"GET /v1/turns HTTP/1.1\r\nX-A: ")
         assert unfinished.recv(1) == b""
         assert _asked(idle) == 200
-        gateway.hand.worker.finish(turn_id)
+        process.hand.worker.finish(turn_id)
         assert seqs(_drained(stream)) == [1, 2]
 
 
@@ -192,31 +192,31 @@ def _asked(connection: http.client.HTTPConnection) -> int:
 
 @pytest.mark.acceptance
 @pytest.mark.timeout(180)
-def test_readers_that_do_not_read_are_cut_and_can_resume(gateway: Process) -> None:
+def test_readers_that_do_not_read_are_cut_and_can_resume(process: Process) -> None:
     """A stalled reader costs a page of events, is cut off within a minute, and gets the rest when it resumes."""
-    turn_id = gateway.hand.posted()["id"]
-    begun = gateway.memory_mb
-    stalled = [_stall(gateway, turn_id) for _ in range(STALLED)]
-    wait_until(lambda: gateway.readers == STALLED, "all to be connected", 20)
+    turn_id = process.hand.posted()["id"]
+    begun = process.memory_mb
+    stalled = [_stall(process, turn_id) for _ in range(STALLED)]
+    wait_until(lambda: process.readers == STALLED, "all to be connected", 20)
     for step in range(500):
-        gateway.hand.worker.event(turn_id, "step.completed", step=step, text=LARGE)
-    cost = (gateway.memory_mb - begun) / STALLED
+        process.hand.worker.event(turn_id, "step.completed", step=step, text=LARGE)
+    cost = (process.memory_mb - begun) / STALLED
     print(f"{STALLED} stalled readers of 10 MB: {begun:.0f} MB before, {cost:.2f} MB a reader")  # noqa: T201
-    wait_until(lambda: gateway.readers == 0, "them to be cut", STALLED_MS / 1_000 * 3)
+    wait_until(lambda: process.readers == 0, "them to be cut", STALLED_MS / 1_000 * 3)
     assert cost < STALLED_COST_MB
-    gateway.hand.worker.finish(turn_id)
+    process.hand.worker.finish(turn_id)
     for each in stalled:
         had = seqs(_drained(each).rpartition(b"\n\n")[0])
-        rest = asyncio.run(_resume(gateway, turn_id, had[-1] if had else 0))
+        rest = asyncio.run(_resume(process, turn_id, had[-1] if had else 0))
         assert had + seqs(rest) == list(range(1, 503))
 
 
-def _stall(gateway: Process, turn_id: str) -> socket.socket:
+def _stall(process: Process, turn_id: str) -> socket.socket:
     """A connection that asks for a stream and then reads nothing."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    client.connect(("127.0.0.1", gateway.port))
-    client.sendall(gateway.request(turn_id))
+    client.connect(("127.0.0.1", process.port))
+    client.sendall(process.request(turn_id))
     return client
 
 
@@ -233,9 +233,9 @@ def _drained(client: socket.socket) -> bytes:
     return taken
 
 
-async def _resume(gateway: Process, turn_id: str, after: int) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    writer.write(gateway.request(turn_id, after))
+async def _resume(process: Process, turn_id: str, after: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
+    writer.write(process.request(turn_id, after))
     stream = await reader.read(-1)
     writer.close()
     return stream

@@ -77,7 +77,7 @@ def test_turn_with_messages_has_the_history_in_order(gateway: Gateway) -> None:
 
 def test_history_of_a_turn_that_is_removed_meanwhile_is_what_is_left_of_it(postgres_url: str) -> None:
     """A turn may be removed between two statements of a read; that is no error of the gateway."""
-    with gateway_on(postgres_url, None, NOWHERE, broker_url=NOWHERE) as gateway:
+    with gateway_on(postgres_url, NOWHERE) as gateway:
         turn_id = gateway.posted()["id"]
 
         def remove() -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import false, insert, literal_column, select, text, update
 
 from harness_worker.schema import sessions, turns
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, problem_of
 
 
 def places(gateway: Gateway, session_id: str = "s") -> list[tuple[str, bool, bool]]:
@@ -94,10 +94,10 @@ def test_multitask_interrupt_cancels_those_before_it(gateway: Gateway) -> None:
 
 @pytest.mark.one_database("sqlite")
 def test_multitask_interrupt_asks_a_broker_that_is_away_but_once(
-    database_url: str, valkey_url: str, caplog: pytest.LogCaptureFixture
+    database_url: str, own_redis: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session may have thousands of turns: a message of its own for each would hold up every other request."""
-    with gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
+    with gateway_on(database_url, own_redis, redis_url=NOWHERE) as gateway:
         for _ in range(3):
             gateway.posted(session_id="s")
         caplog.clear()
@@ -115,9 +115,9 @@ def _of_publisher(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.acceptance
-def test_multitask_interrupt_cancels_however_many_are_before_it(postgres_url: str, valkey_url: str) -> None:
+def test_multitask_interrupt_cancels_however_many_are_before_it(postgres_url: str, own_redis: str) -> None:
     """Their number is not bounded by that of a statement's parameters, which is 65,535."""
-    with gateway_on(postgres_url, NOWHERE, own_db(valkey_url)) as gateway:
+    with gateway_on(postgres_url, own_redis, redis_url=NOWHERE) as gateway:
         gateway.posted(session_id="s")
         other: dict[str, Any] = {"id": literal_column("'t' || n"), "number": literal_column("n + 1")}
         columns: list[Any] = [other.get(column.name, column) for column in turns.c]
@@ -136,19 +136,6 @@ def test_interrupts_at_once_leave_one_to_run(gateway: Gateway) -> None:
     at_once(gateway, 6, session_id="s", multitask="interrupt")
     asked = [gateway.worker.row(turn_id).cancel_requested for turn_id, _, _ in places(gateway)]
     assert asked == [*[True] * 5, False]
-
-
-def test_sessions_of_another_tenant_are_not_seen(sqlite_url: str, valkey_url: str) -> None:
-    """Sessions of two tenants with the same id are independent and cannot see each other."""
-    with gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-        ours = gateway.posted(session_id="s")["id"]
-        with gateway.worker.engine.begin() as connection:
-            connection.execute(insert(sessions).values(tenant="other", id="s", turns=9, created_at=0.0))
-            connection.execute(insert(sessions).values(tenant="other", id="theirs", turns=1, created_at=0.0))
-        gateway.worker.change(ours, tenant="other", number=9)
-        assert gateway.posted(session_id="t")["id"]
-        assert [session["id"] for session in gateway.http.get("/v1/sessions").json()["data"]] == ["t"]
-        problem_of(gateway.http.get("/v1/sessions/theirs"), 404, "not_found")
 
 
 def test_session_tells_its_turns(gateway: Gateway) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.integration.gateway_kit import Gateway, gateway_on, own_db
+from tests.integration.gateway_kit import Gateway, gateway_on
 
 SEED: Final = 20_260
 TURNS: Final = 10
@@ -76,10 +76,10 @@ def _whole_events(piece: bytes) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def test_stream_cut_200_times_gives_each_event_once_in_order(database_url: str, valkey_url: str) -> None:
+def test_stream_cut_200_times_gives_each_event_once_in_order(database_url: str, own_redis: str) -> None:
     """The streams of ten live turns are cut 200 times at random bytes, and some live events are lost."""
     with (
-        gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway,
+        gateway_on(database_url, own_redis) as gateway,
         ThreadPoolExecutor(2 * TURNS) as pool,
     ):
         turns = [gateway.posted()["id"] for _ in range(TURNS)]

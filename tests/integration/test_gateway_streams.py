@@ -25,17 +25,12 @@ from api_gateway.turns.heads import Head, read_heads
 from api_gateway.turns.store import Turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import DEFAULT_TENANT, EVENT_STREAM
-from tests.integration.gateway_kit import NOWHERE, Gateway, frames_of, gateway_on, own_db, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, frames_of, gateway_on, problem_of
 from tests.relay import Relay
 
 SSE = {"Accept": "text/event-stream"}
 
-
-@pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway with live events, on each kind of database."""
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=0.2) as running:
-        yield running
+pytestmark = pytest.mark.gateway(sse_heartbeat_s=0.2)
 
 
 class Listener:
@@ -257,26 +252,24 @@ def test_stream_holds_more_events_than_a_page(gateway: Gateway, listen: Listen) 
     assert seqs(listener.events()) == [str(seq) for seq in range(1, 603)]
 
 
-def test_stream_works_without_redis(sqlite_url: str, valkey_url: str) -> None:
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(redis_url=NOWHERE)
+def test_stream_works_without_redis(gateway: Gateway, listen: Listen) -> None:
     """SQL alone is enough, though a little slower."""
-    with (
-        gateway_on(sqlite_url, NOWHERE, own_db(valkey_url), sse_heartbeat_s=0.2) as gateway,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        turn_id = gateway.posted()["id"]
-        listener = Listener(gateway, turn_id, pool)
-        listener.until("heartbeat")
-        gateway.worker.finish(turn_id, live=False)
-        assert seqs(listener.events()) == ["1", "2"]
+    turn_id = gateway.posted()["id"]
+    listener = listen(turn_id)
+    listener.until("heartbeat")
+    gateway.worker.finish(turn_id, live=False)
+    assert seqs(listener.events()) == ["1", "2"]
 
 
 def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(
-    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, own_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A live event comes long before the next look into SQL, which is 20 s away here."""
     monkeypatch.setattr(event_stream, "POLL_S", 20.0)
     with (
-        gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=20.0) as gateway,
+        gateway_on(sqlite_url, own_redis, sse_heartbeat_s=20.0) as gateway,
         ThreadPoolExecutor(1) as pool,
     ):
         turn_id = gateway.posted()["id"]
@@ -293,10 +286,10 @@ def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(
     assert sorted(delays)[2] < gateway.settings.sse_heartbeat_s / 4, delays
 
 
-def test_stream_goes_on_while_the_database_stands_still(line: Relay, valkey_url: str) -> None:
+def test_stream_goes_on_while_the_database_stands_still(line: Relay, own_redis: str) -> None:
     """Heartbeats and live events continue, because clients take a silent stream for a broken one."""
     with (
-        gateway_on(line.url, own_db(valkey_url), own_db(valkey_url), sse_heartbeat_s=0.2) as gateway,
+        gateway_on(line.url, own_redis, sse_heartbeat_s=0.2) as gateway,
         ThreadPoolExecutor(1) as pool,
     ):
         turn_id = gateway.posted()["id"]

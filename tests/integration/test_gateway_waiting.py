@@ -28,7 +28,7 @@ from harness_worker.schema import idempotency_keys, turns
 from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import Approval
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, is_healthy, own_db, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, is_healthy, problem_of
 from tests.relay import Relay
 from tests.stacks import HARNESS
 
@@ -43,9 +43,9 @@ ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 
 
 @pytest.fixture
-def gateway(sqlite_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway with live events."""
-    with gateway_on(sqlite_url, own_db(valkey_url), own_db(valkey_url)) as running:
+def gateway(sqlite_url: str, own_redis: str) -> Generator[Gateway]:
+    """A gateway with live events, on SQLite alone."""
+    with gateway_on(sqlite_url, own_redis) as running:
         yield running
 
 
@@ -88,10 +88,10 @@ def test_wait_ends_with_the_turn_as_200(gateway: Gateway, pool: ThreadPoolExecut
 
 @pytest.mark.parametrize("redis_up", [True, False])
 def test_wait_finds_an_end_that_no_live_event_told(
-    sqlite_url: str, valkey_url: str, pool: ThreadPoolExecutor, *, redis_up: bool
+    sqlite_url: str, own_redis: str, pool: ThreadPoolExecutor, *, redis_up: bool
 ) -> None:
     """Without live events the wait looks into SQL every second."""
-    with gateway_on(sqlite_url, own_db(valkey_url) if redis_up else NOWHERE, own_db(valkey_url)) as gateway:
+    with gateway_on(sqlite_url, own_redis, redis_url=own_redis if redis_up else NOWHERE) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
         gateway.worker.finish(turn_id, live=False)
         assert answer.result(SOON_S).status_code == 200
@@ -114,14 +114,14 @@ def test_wait_ends_where_a_turn_below_waits_for_a_person(
     assert [action["turn_id"] for action in response.json()["subagent_actions"]] == [below]
 
 
-def test_wait_that_ends_first_is_202(database_url: str, valkey_url: str) -> None:
+def test_wait_that_ends_first_is_202(database_url: str, own_redis: str) -> None:
     """If the turn takes longer than the wait, the answer is 202 with its current state; no connection is lost."""
     lost = list[object]()
 
     def told(*about: object) -> None:
         lost.append(about)
 
-    with gateway_on(database_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+    with gateway_on(database_url, own_redis) as gateway:
         event.listen(Pool, "invalidate", told)
         try:
             response = gateway.post(prefer="wait=3")
@@ -131,9 +131,9 @@ def test_wait_that_ends_first_is_202(database_url: str, valkey_url: str) -> None
     assert lost == []
 
 
-def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, valkey_url: str, pool: ThreadPoolExecutor) -> None:
+def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, own_redis: str, pool: ThreadPoolExecutor) -> None:
     """A turn that ended in time is answered with its end, even if the database is slow to show it."""
-    with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+    with gateway_on(postgres_url, own_redis) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
         wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up")
         with gateway.worker.engine.begin() as lock:
@@ -146,10 +146,10 @@ def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, valkey_url: 
 
 @pytest.mark.parametrize("key", [None, "k"])
 def test_wait_ends_in_time_though_the_database_stands_still(
-    line: Relay, valkey_url: str, pool: ThreadPoolExecutor, key: str | None
+    line: Relay, own_redis: str, pool: ThreadPoolExecutor, key: str | None
 ) -> None:
     """The turn is stored, so it is answered as it was last seen."""
-    with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+    with gateway_on(line.url, own_redis) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=3", key=key)
         wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up, which follows the commit")
         line.silence()
@@ -158,10 +158,10 @@ def test_wait_ends_in_time_though_the_database_stands_still(
 
 
 def test_openai_wait_ends_in_time_though_the_database_stands_still(
-    line: Relay, valkey_url: str, pool: ThreadPoolExecutor
+    line: Relay, own_redis: str, pool: ThreadPoolExecutor
 ) -> None:
     """The answer comes before the client would retry, which would make another turn."""
-    with gateway_on(line.url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+    with gateway_on(line.url, own_redis) as gateway:
         headers, body = {"x-stainless-read-timeout": "4"}, {"model": "support", "input": "hi"}
         answer = pool.submit(gateway.http.post, "/v1/responses", headers=headers, json=body)
         wait_until(
@@ -176,9 +176,9 @@ def test_openai_wait_ends_in_time_though_the_database_stands_still(
 WAITERS: Final = 50
 
 
-def test_many_who_wait_look_into_sql_together(postgres_url: str, valkey_url: str) -> None:
+def test_many_who_wait_look_into_sql_together(postgres_url: str, own_redis: str) -> None:
     """However many wait, they share their queries, so that other requests do not wait behind them."""
-    with gateway_on(postgres_url, own_db(valkey_url), own_db(valkey_url)) as gateway:
+    with gateway_on(postgres_url, own_redis) as gateway:
         answers, looks = asyncio.run(wait_together(gateway))
     assert answers == [202] * WAITERS
     assert 0 < looks < 3 * WAITERS, "each looks every second for ten"
@@ -236,15 +236,15 @@ def test_repeat_waits_as_its_first_request_would(gateway: Gateway, pool: ThreadP
 
 
 def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
-    sqlite_url: str, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
+    sqlite_url: str, own_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
 ) -> None:
     """If the first request was never answered, repeats get the turn once it has ended, all with one status."""
-    redis_url, port = own_db(valkey_url), free_port()
+    redis_url, port = own_redis, free_port()
     for name, value in {"DATABASE_URL": sqlite_url, "REDIS_URL": redis_url, "DEV_KEYLESS": "1"}.items():
         monkeypatch.setenv(f"HARNESS_{name}", value)
     doomed = f"http://127.0.0.1:{port}"
     with (
-        gateway_on(sqlite_url, redis_url, redis_url) as gateway,
+        gateway_on(sqlite_url, redis_url) as gateway,
         running_server(
             [*HARNESS, "gateway", "--port", str(port)],
             log=tmp_path / "gateway.log",

@@ -6,10 +6,10 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import httpx2
 import jsonschema_rs
@@ -28,36 +28,23 @@ from tests.integration.gateway_kit import (
     NOWHERE,
     Gateway,
     bearer,
-    gateway_on,
     keys_on,
     new_key,
-    own_db,
     problem_of,
     serving,
 )
 from tests.receiver import SECRET, Receiver, answer
 from tests.stacks import HARNESS
 
-Serving: TypeAlias = Callable[..., Any]
-"""Serves a gateway with the given settings; a context manager."""
+OLD_SECRET = "another-secret-of-the-operator"  # noqa: S105 - nobody's
+
+pytestmark = pytest.mark.gateway(webhook_secret=SECRET, webhook_private=True)
 
 
 @pytest.fixture
-def serve(database_url: str, valkey_url: str) -> Serving:
-    """Gateways that deliver webhooks, on each kind of database, without live events unless given a Redis."""
-    told = {"webhook_secret": SECRET, "webhook_private": True}
-
-    def serving_on(redis_url: str, **settings: Any) -> Any:
-        return gateway_on(database_url, redis_url, own_db(valkey_url), **{**told, **settings})
-
-    return serving_on
-
-
-@pytest.fixture
-def gateway(serve: Serving, valkey_url: str) -> Generator[Gateway]:
-    """A gateway with live events."""
-    with serve(own_db(valkey_url)) as running:
-        yield running
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have live events alone start deliveries."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
 
 
 def state(gateway: Gateway, turn_id: str) -> dict[str, Any]:
@@ -209,43 +196,37 @@ def test_newer_event_does_not_wait_for_an_older_one(gateway: Gateway, other: Rec
 
 
 @pytest.mark.one_database("postgres")
-def test_end_that_no_live_event_told_is_told(serve: Serving, other: Receiver) -> None:
+@pytest.mark.gateway(redis_url=NOWHERE)
+def test_end_that_no_live_event_told_is_told(gateway: Gateway, other: Receiver) -> None:
     """If Redis is away, or no gateway was listening, polling finds the row."""
-    with serve(NOWHERE) as gateway:
-        turn_id = posted(gateway, other.url)
-        gateway.worker.finish(turn_id, live=False)
-        other.await_count(1)
+    turn_id = posted(gateway, other.url)
+    gateway.worker.finish(turn_id, live=False)
+    other.await_count(1)
 
 
-def test_live_event_is_enough(
-    serve: Serving, valkey_url: str, other: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_polls")
+def test_live_event_is_enough(gateway: Gateway, other: Receiver) -> None:
     """A live event starts the delivery at once, long before the next poll."""
-    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
-    with serve(own_db(valkey_url)) as gateway:
-        turn_id = posted(gateway, other.url)
-        other.answers.append(answer(500))
-        gateway.worker.change(turn_id, status="requires_action")
-        gateway.worker.event(turn_id, "turn.requires_action")
-        other.await_count(1)
-        gateway.worker.finish(turn_id)
-        other.await_count(2)
+    turn_id = posted(gateway, other.url)
+    other.answers.append(answer(500))
+    gateway.worker.change(turn_id, status="requires_action")
+    gateway.worker.event(turn_id, "turn.requires_action")
+    other.await_count(1)
+    gateway.worker.finish(turn_id)
+    other.await_count(2)
 
 
-def test_event_that_comes_while_another_is_told_follows_it(
-    serve: Serving, valkey_url: str, other: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_polls")
+def test_event_that_comes_while_another_is_told_follows_it(gateway: Gateway, other: Receiver) -> None:
     """It is delivered right after the one under way."""
-    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
     other.answers.append(other.hang)
-    with serve(own_db(valkey_url)) as gateway:
-        turn_id = posted(gateway, other.url)
-        gateway.worker.change(turn_id, status="requires_action")
-        gateway.worker.event(turn_id, "turn.requires_action")
-        other.await_count(1)
-        gateway.worker.finish(turn_id)
-        other.released.set()
-        parked, ended = other.await_count(2)
+    turn_id = posted(gateway, other.url)
+    gateway.worker.change(turn_id, status="requires_action")
+    gateway.worker.event(turn_id, "turn.requires_action")
+    other.await_count(1)
+    gateway.worker.finish(turn_id)
+    other.released.set()
+    parked, ended = other.await_count(2)
     assert [parked.id, ended.id] == [f"{turn_id}_2", f"{turn_id}_3"]
 
 
@@ -280,54 +261,52 @@ def test_several_gateways_tell_each_turn_once(gateway: Gateway, other: Receiver)
 
 
 @pytest.mark.one_database("postgres")
+@pytest.mark.gateway(webhook_secret=None)
 @pytest.mark.parametrize(("sig", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)])
 def test_gateway_that_ends_before_it_wrote_that_it_told_is_followed_by_another(
-    told_by_a_process: Delivering, sig: signal.Signals, code: int
+    gateway: Gateway, other: Receiver, told_by_a_process: Delivering, sig: signal.Signals, code: int
 ) -> None:
     """After the lease another gateway delivers it again; the receiver recognises it by its id."""
-    reader, turn_id, other = told_by_a_process.reader, told_by_a_process.turn_id, told_by_a_process.other
+    turn_id = told_by_a_process.turn_id
     told_by_a_process.process.send_signal(sig)
     assert told_by_a_process.process.wait(30) == code
     assert "Traceback" not in told_by_a_process.log.read_text()
-    now = state(reader, turn_id)
+    now = state(gateway, turn_id)
     assert (now["status"], now["attempts"], now["last_attempt_at"]) == ("trying", 1, None)
-    with serving(reader.settings.model_copy(update={"webhook_secret": SecretStr(SECRET)})):
-        pass_time(reader, turn_id)
+    with serving(gateway.settings.model_copy(update={"webhook_secret": SecretStr(SECRET)})):
+        pass_time(gateway, turn_id)
         first, second = other.await_count(2)
         assert first.id == second.id
-        assert await_state(reader, turn_id, "delivered")["attempts"] == 2
+        assert await_state(gateway, turn_id, "delivered")["attempts"] == 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivering:
-    """A gateway process that is delivering to a receiver that hangs, and a gateway beside it that delivers nothing."""
+    """A gateway process that is delivering to a receiver that hangs, beside a gateway that delivers nothing."""
 
     process: subprocess.Popen[bytes]
     log: Path
-    reader: Gateway
     turn_id: str
-    other: Receiver
 
 
 @pytest.fixture
 def told_by_a_process(
-    serve: Serving, valkey_url: str, other: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, own_redis: str, other: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Generator[Delivering]:
     """The same for a gateway that runs in a process of its own, as on another machine."""
     other.answers.append(other.hang)
-    with serve(own_db(valkey_url), webhook_secret=None) as reader:
-        places = {"DATABASE_URL": reader.settings.database_url, "REDIS_URL": own_db(valkey_url), "DEV_KEYLESS": "1"}
-        for name, value in {**places, "WEBHOOK_SECRET": SECRET, "WEBHOOK_PRIVATE": "1"}.items():
-            monkeypatch.setenv(f"HARNESS_{name}", value)
-        url = f"http://127.0.0.1:{(port := free_port())}"
-        command = [*HARNESS, "gateway", "--port", str(port)]
-        log = tmp_path / "gateway.log"
-        with running_server(command, log=log, is_ready=lambda: _is_ready(url), stop=signal.SIGTERM) as process:
-            response = httpx2.post(f"{url}/v1/turns", json={**reader.defaults, "webhook": other.url}, trust_env=False)
-            turn_id = response.json()["id"]
-            reader.worker.finish(turn_id)
-            other.await_count(1)
-            yield Delivering(process=process, log=log, reader=reader, turn_id=turn_id, other=other)
+    places = {"DATABASE_URL": gateway.settings.database_url, "REDIS_URL": own_redis, "DEV_KEYLESS": "1"}
+    for name, value in {**places, "WEBHOOK_SECRET": SECRET, "WEBHOOK_PRIVATE": "1"}.items():
+        monkeypatch.setenv(f"HARNESS_{name}", value)
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [*HARNESS, "gateway", "--port", str(port)]
+    log = tmp_path / "gateway.log"
+    with running_server(command, log=log, is_ready=lambda: _is_ready(url), stop=signal.SIGTERM) as process:
+        response = httpx2.post(f"{url}/v1/turns", json={**gateway.defaults, "webhook": other.url}, trust_env=False)
+        turn_id = response.json()["id"]
+        gateway.worker.finish(turn_id)
+        other.await_count(1)
+        yield Delivering(process=process, log=log, turn_id=turn_id)
 
 
 def _is_ready(url: str) -> bool:
@@ -407,13 +386,12 @@ def test_tenant_with_a_key_is_told_with_its_own_secret(gateway: Gateway, other: 
     assert theirs["detail"] == f"there is no turn {turn_id!r}"
 
 
-def test_old_secret_is_good_while_two_are_set(serve: Serving, valkey_url: str, other: Receiver) -> None:
+@pytest.mark.gateway(webhook_secret=f"{SECRET} {OLD_SECRET}")
+def test_old_secret_is_good_while_two_are_set(gateway: Gateway, other: Receiver) -> None:
     """Webhooks are signed with both secrets, so that receivers can change theirs at any time."""
-    old = "another-secret-of-the-operator"
-    with serve(own_db(valkey_url), webhook_secret=f"{SECRET} {old}") as gateway:
-        gateway.worker.finish(posted(gateway, other.url))
-        (told,) = other.await_count(1)
-    assert told.verified() == told.verified(secret=old)
+    gateway.worker.finish(posted(gateway, other.url))
+    (told,) = other.await_count(1)
+    assert told.verified() == told.verified(secret=OLD_SECRET)
 
 
 def test_webhook_is_stored_with_its_turn_or_not_at_all(gateway: Gateway) -> None:
@@ -426,26 +404,25 @@ def test_webhook_is_stored_with_its_turn_or_not_at_all(gateway: Gateway) -> None
         assert connection.execute(select(webhooks.c.turn_id)).scalars().all() == [first.json()["id"]]
 
 
-def test_gateway_without_a_secret_takes_no_webhook(serve: Serving) -> None:
+@pytest.mark.gateway(webhook_secret=None)
+def test_gateway_without_a_secret_takes_no_webhook(gateway: Gateway) -> None:
     """The answer says which setting the operator has to set."""
-    with serve(NOWHERE, webhook_secret=None) as gateway:
-        problem = problem_of(gateway.post(webhook="https://example.com/told"), 422, "invalid_request")
-        assert problem["errors"][0]["loc"] == ["body", "webhook"]
-        assert "HARNESS_WEBHOOK_SECRET" in problem["detail"]
-        assert SECRET not in str(problem)
+    problem = problem_of(gateway.post(webhook="https://example.com/told"), 422, "invalid_request")
+    assert problem["errors"][0]["loc"] == ["body", "webhook"]
+    assert "HARNESS_WEBHOOK_SECRET" in problem["detail"]
 
 
-def test_private_address_is_refused_at_once_or_not_called(serve: Serving, valkey_url: str, other: Receiver) -> None:
+@pytest.mark.gateway(webhook_private=False)
+def test_private_address_is_refused_at_once_or_not_called(gateway: Gateway, other: Receiver) -> None:
     """A numeric address is refused with the request; a name is checked when it is called."""
-    with serve(own_db(valkey_url), webhook_private=False) as gateway:
-        for url in (other.url, "http://169.254.169.254/latest", "http://0x7f.1/", "http://[::ffff:10.0.0.1]/"):
-            problem = problem_of(gateway.post(webhook=url), 422, "invalid_request")
-            assert "is not a public one" in problem["errors"][0]["msg"]
-        turn_id = posted(gateway, "http://example.com/told")
-        with gateway.worker.engine.begin() as connection:  # a name whose owner points it here by now
-            connection.execute(update(webhooks).values(url=other.named_url, host="localhost"))
-        gateway.worker.finish(turn_id)
-        now = await_state(gateway, turn_id, "trying")
+    for url in (other.url, "http://169.254.169.254/latest", "http://0x7f.1/", "http://[::ffff:10.0.0.1]/"):
+        problem = problem_of(gateway.post(webhook=url), 422, "invalid_request")
+        assert "is not a public one" in problem["errors"][0]["msg"]
+    turn_id = posted(gateway, "http://example.com/told")
+    with gateway.worker.engine.begin() as connection:  # a name whose owner points it here by now
+        connection.execute(update(webhooks).values(url=other.named_url, host="localhost"))
+    gateway.worker.finish(turn_id)
+    now = await_state(gateway, turn_id, "trying")
     assert (now["status_code"], now["error"]) == (None, "the host's address is not a public one")
     assert other.received == []
 

@@ -10,7 +10,6 @@ import pytest
 
 from api_gateway.limits.rates import TurnRates
 from api_gateway.problems import Problem
-from tests.integration.gateway_kit import own_db
 
 POSTS = 3_000
 
@@ -27,11 +26,11 @@ async def is_admitted(rates: TurnRates, tenant: str) -> bool:
     return True
 
 
-def on_redis(valkey_url: str, work: Callable[[TurnRates], Awaitable[None]]) -> None:
+def on_redis(own_redis: str, work: Callable[[TurnRates], Awaitable[None]]) -> None:
     """Do the work with rates of two posts per hour."""
 
     async def run() -> None:
-        rates = TurnRates(own_db(valkey_url), "2/hour")
+        rates = TurnRates(own_redis, "2/hour")
         try:
             await work(rates)
         finally:
@@ -46,7 +45,7 @@ def tenants(count: int) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("count", [1, 300])
-def test_flood_is_counted_to_its_last_post(valkey_url: str, caplog: pytest.LogCaptureFixture, count: int) -> None:
+def test_flood_is_counted_to_its_last_post(own_redis: str, caplog: pytest.LogCaptureFixture, count: int) -> None:
     """However many posts wait for a connection, that is not taken for a Redis that is away."""
     names = tenants(count)
 
@@ -54,11 +53,11 @@ def test_flood_is_counted_to_its_last_post(valkey_url: str, caplog: pytest.LogCa
         posts = [is_admitted(rates, names[number % count]) for number in range(POSTS)]
         assert sum(await asyncio.gather(*posts)) == 2 * count
 
-    on_redis(valkey_url, flood)
+    on_redis(own_redis, flood)
     assert not [record for record in caplog.records if "HARNESS_TENANT_RATE" in record.message]
 
 
-def test_flood_waits_for_itself(valkey_url: str) -> None:
+def test_flood_waits_for_itself(own_redis: str) -> None:
     """A post of another tenant is counted long before the flood's posts that came earlier."""
     noisy, quiet = tenants(2)
 
@@ -68,4 +67,4 @@ def test_flood_waits_for_itself(valkey_url: str) -> None:
         assert sum(post.done() for post in posts) < POSTS / 2
         await asyncio.gather(*posts)
 
-    on_redis(valkey_url, flood)
+    on_redis(own_redis, flood)

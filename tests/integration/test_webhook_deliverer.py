@@ -19,10 +19,12 @@ from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, DueDelivery, Full
 from api_gateway.webhooks.sender import Sender
 from api_gateway.webhooks.signing import Signer
 from harness_worker.schema import webhooks
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
-from tests.receiver import SECRET, Receiver, receiver
+from tests.integration.gateway_kit import NOWHERE, Gateway
+from tests.receiver import SECRET, Receiver
 
 Story: TypeAlias = Callable[[Deliverer], Awaitable[None]]
+
+pytestmark = pytest.mark.gateway(redis_url=NOWHERE)
 
 
 def ended(gateway: Gateway, url: str, host: str) -> str:
@@ -57,31 +59,31 @@ async def received(other: Receiver, count: int) -> None:
 
 
 def test_what_waits_for_room_is_not_asked_about_until_there_is_some(
-    database_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much is delivered to others meanwhile; then it is sent at once, without another reading of all rows."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
-    with receiver() as other, gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
-        other.answers.extend([other.hang] * IN_FLIGHT_A_HOST)
-        stuck = [ended(gateway, other.named_url, "localhost") for _ in range(IN_FLIGHT_A_HOST + 4)]
-        asked: list[str] = []
+    other.answers.extend([other.hang] * IN_FLIGHT_A_HOST)
+    stuck = [ended(gateway, other.named_url, "localhost") for _ in range(IN_FLIGHT_A_HOST + 4)]
+    asked: list[str] = []
 
-        async def story(deliverer: Deliverer) -> None:
-            await received(other, IN_FLIGHT_A_HOST)
-            asked.clear()
-            for number in range(1, 6):
-                deliverer.poke(await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1"))
-                await received(other, IN_FLIGHT_A_HOST + number)
-            assert not [values for values in asked if any(turn_id in values for turn_id in stuck)]
-            other.released.set()
-            await received(other, len(stuck) + 5)
+    async def story(deliverer: Deliverer) -> None:
+        await received(other, IN_FLIGHT_A_HOST)
+        asked.clear()
+        for number in range(1, 6):
+            deliverer.poke(await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1"))
+            await received(other, IN_FLIGHT_A_HOST + number)
+        assert not [values for values in asked if any(turn_id in values for turn_id in stuck)]
+        other.released.set()
+        await received(other, len(stuck) + 5)
 
-        deliver(gateway, asked, story)
+    deliver(gateway, asked, story)
     assert {told.id.partition("_")[0] for told in other.received} >= set(stuck)
 
 
+@pytest.mark.one_database("sqlite")
 def test_delivery_goes_on_though_it_fails_and_that_cannot_be_told(
-    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is too short even for the line in the log; what is due is found by the next look."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 0.05)
@@ -100,16 +102,16 @@ def test_delivery_goes_on_though_it_fails_and_that_cannot_be_told(
     logger.setLevel(logging.DEBUG)
     logger.addFilter(unable)
     try:
-        with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-            ended(gateway, other.url, "127.0.0.1")
-            deliver(gateway, [], lambda _: received(other, 1), ShortOfMemory)
+        ended(gateway, other.url, "127.0.0.1")
+        deliver(gateway, [], lambda _: received(other, 1), ShortOfMemory)
     finally:
         logger.removeFilter(unable)
         logger.setLevel(logging.NOTSET)
 
 
+@pytest.mark.one_database("sqlite")
 def test_delivery_goes_on_though_memory_is_short_for_a_while(
-    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is too short in a look, and again wherever its error is met."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 0.05)
@@ -129,12 +131,12 @@ def test_delivery_goes_on_though_memory_is_short_for_a_while(
         deliverer.poke(await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1"))
         await received(other, 1)
 
-    with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-        deliver(gateway, [], story)
+    deliver(gateway, [], story)
 
 
+@pytest.mark.one_database("sqlite")
 def test_each_outage_is_told_once_and_delays_nothing_that_follows(
-    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The pauses between looks grow with what a look finds, and not with how long the database did not answer."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 0.05)
@@ -148,30 +150,30 @@ def test_each_outage_is_told_once_and_delays_nothing_that_follows(
                 raise OSError(outage)
             return await super().due(limit, full) if not outages else []
 
-    with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-        ended(gateway, other.url, "127.0.0.1")
-        deliver(gateway, [], lambda _: received(other, 1), Away)
+    ended(gateway, other.url, "127.0.0.1")
+    deliver(gateway, [], lambda _: received(other, 1), Away)
     told = [record.message for record in caplog.records if record.message.startswith("webhooks wait")]
     assert told == ["webhooks wait: first", "webhooks wait: second"]
 
 
-def test_attempt_under_way_ends_when_the_process_stops(sqlite_url: str, valkey_url: str) -> None:
+@pytest.mark.one_database("sqlite")
+def test_attempt_under_way_ends_when_the_process_stops(gateway: Gateway, other: Receiver) -> None:
     """The receiver's answer is awaited for a moment and recorded, so that no other gateway sends the event again."""
-    with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
-        other.answers.append(other.hang)
-        turn_id = ended(gateway, other.url, "127.0.0.1")
+    other.answers.append(other.hang)
+    turn_id = ended(gateway, other.url, "127.0.0.1")
 
-        async def story(_: Deliverer) -> None:
-            await received(other, 1)
-            asyncio.get_running_loop().call_later(0.3, other.released.set)
+    async def story(_: Deliverer) -> None:
+        await received(other, 1)
+        asyncio.get_running_loop().call_later(0.3, other.released.set)
 
-        deliver(gateway, [], story)
-        webhook = gateway.http.get(f"/v1/turns/{turn_id}/webhook").json()
-        assert webhook["last_attempt_at"] is not None
+    deliver(gateway, [], story)
+    webhook = gateway.http.get(f"/v1/turns/{turn_id}/webhook").json()
+    assert webhook["last_attempt_at"] is not None
 
 
+@pytest.mark.one_database("sqlite")
 def test_an_attempt_that_could_not_start_takes_no_place(
-    sqlite_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory was too short as often as one host has places; later its turns are delivered all the same."""
     start: Callable[..., asyncio.Task[Any]] = asyncio.create_task
@@ -186,22 +188,21 @@ def test_an_attempt_that_could_not_start_takes_no_place(
         return start(work, name=name, **more)
 
     monkeypatch.setattr(asyncio, "create_task", short)
-    with receiver() as other, gateway_on(sqlite_url, NOWHERE, own_db(valkey_url)) as gateway:
 
-        async def story(deliverer: Deliverer) -> None:
-            for _ in range(IN_FLIGHT_A_HOST):
-                deliverer.poke(await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1"))
-                await refused.acquire()
-            last = await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1")
-            deliverer.poke(last)
-            await received(other, 1)
-            assert other.received[0].id.startswith(last)
+    async def story(deliverer: Deliverer) -> None:
+        for _ in range(IN_FLIGHT_A_HOST):
+            deliverer.poke(await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1"))
+            await refused.acquire()
+        last = await asyncio.to_thread(ended, gateway, other.url, "127.0.0.1")
+        deliverer.poke(last)
+        await received(other, 1)
+        assert other.received[0].id.startswith(last)
 
-        deliver(gateway, [], story)
+    deliver(gateway, [], story)
 
 
 def test_deliverer_that_an_error_ends_begins_again(
-    database_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if the error cannot be logged; the gateway goes on serving, and nobody else might deliver."""
     struck: list[str] = []
@@ -215,13 +216,12 @@ def test_deliverer_that_an_error_ends_begins_again(
     def refuse(_deliverer: Deliverer) -> Coroutine[Any, Any, None]:
         raise RuntimeError("the first")
 
-    with receiver() as other, gateway_on(database_url, NOWHERE, own_db(valkey_url)) as gateway:
-        ended(gateway, other.url, "127.0.0.1")
-        monkeypatch.setattr(Deliverer, "_tell", fail)
-        monkeypatch.setattr(Deliverer, "_poll", refuse)
+    ended(gateway, other.url, "127.0.0.1")
+    monkeypatch.setattr(Deliverer, "_tell", fail)
+    monkeypatch.setattr(Deliverer, "_poll", refuse)
 
-        async def story(_: Deliverer) -> None:
-            await received(other, 1)
+    async def story(_: Deliverer) -> None:
+        await received(other, 1)
 
-        deliver(gateway, [], story)
+    deliver(gateway, [], story)
     assert struck == ["the first"] * 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import pytest
@@ -15,7 +15,7 @@ from api_gateway.webhooks.reading import Webhooks
 from api_gateway.webhooks.rules import DeliveryOutcome, DueDelivery, Full, Lane, ReceiverAnswer, Verdict
 from harness_worker.schema import turns, webhooks
 from harness_worker.wire import DEFAULT_TENANT
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, own_db
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on
 
 GOOD = ReceiverAnswer(status_code=200), Verdict(outcome=DeliveryOutcome.DELIVERED)
 BAD = ReceiverAnswer(error="no answer"), Verdict(outcome=DeliveryOutcome.FAILED, retry_in_s=600.0)
@@ -23,12 +23,7 @@ ROW = {"url": "http://h/", "host": "h", "told_seq": 1, "seq": 1, "attempt": 0, "
 
 Story: TypeAlias = Callable[[Outbox], Awaitable[None]]
 
-
-@pytest.fixture
-def gateway(database_url: str, valkey_url: str) -> Generator[Gateway]:
-    """A gateway that delivers nothing: the tests do."""
-    with gateway_on(database_url, NOWHERE, own_db(valkey_url)) as running:
-        yield running
+pytestmark = pytest.mark.gateway(redis_url=NOWHERE)  # so that it delivers nothing: the tests do
 
 
 @pytest.fixture
@@ -135,9 +130,9 @@ def test_who_was_overtaken_by_a_newer_event_writes_nothing(gateway: Gateway, tur
     assert status_of(gateway, turn_id) == "delivered"
 
 
-def test_claim_does_not_wait_for_whoever_works_on_the_turn(postgres_url: str, valkey_url: str) -> None:
+def test_claim_does_not_wait_for_whoever_works_on_the_turn(postgres_url: str, own_redis: str) -> None:
     """The turn's own row is its worker's, who may hold it at that moment."""
-    with gateway_on(postgres_url, NOWHERE, own_db(valkey_url)) as gateway:
+    with gateway_on(postgres_url, own_redis, redis_url=NOWHERE) as gateway:
         held = with_webhook(gateway)
         gateway.worker.finish(held, live=False)
 
