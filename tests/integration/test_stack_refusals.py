@@ -16,7 +16,6 @@ from tests.stacks import APP, run_harness, run_here
     ("arguments", "env", "code", "words"),
     [
         ([], {}, 2, "--app package.module:registry"),
-        (["--app", "no_such_module:registry"], {}, 2, "no_such_module"),
         (["--app", "tests.apps.raises:registry"], {}, 2, "RuntimeError: the licence has expired"),
         (["--app", "tests.apps.interrupts:registry"], {}, 2, "or the application raised KeyboardInterrupt"),
         (["--app", APP], {"HARNESS_REDIS_URL": "redis://:hidden@127.0.0.1:1/0"}, 3, "redis://:***@127.0.0.1:1/0"),

@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,12 +20,14 @@ import pytest
 from celery import Celery
 from redis import Redis
 
+from api_gateway.config import Settings as GatewaySettings
 from harness_worker.adapters.embedded.valkey import answers
 from harness_worker.entrypoints.cli.ready_screen import ready_screen
 from harness_worker.entrypoints.stack import StackInfo, open_stack, running_stack
 from harness_worker.entrypoints.stack.drain import CHILD_GRACE_SHARE
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
+from tests.integration.gateway_kit import NOWHERE, serving
 from tests.stacks import APP, HARNESS, ROOT, await_synced, role_pid, run_harness
 
 pytestmark = pytest.mark.xdist_group("stack")  # one stack for all of them
@@ -50,12 +53,13 @@ def is_ready(stack: StackInfo) -> bool:
 
 
 def test_stack_is_ready_when_it_says_so(stack: StackInfo) -> None:
-    """The ready line's URLs work at once, and each of its processes runs."""
+    """The ready line's URLs work at once, each of its processes runs, and other commands find it by its home."""
     assert is_ready(stack)
     assert answers(stack.redis_url)
     assert Path(stack.database_url.removeprefix("sqlite:///")).is_file()
     now = running_stack(stack.home)
     assert now is not None
+    assert (now.gateway_url, now.pid) == (stack.gateway_url, stack.pid)
     assert [process.role for process in now.processes] == ["redis", "gateway", "coordinator", "tools"]
     assert all(psutil.Process(process.pid).ppid() == stack.pid for process in now.processes)
 
@@ -71,13 +75,6 @@ def test_stack_has_its_openers_grace(stack: StackInfo) -> None:
     """If a command starts a stack, its workers get the grace time that the user has set."""
     worker = psutil.Process(role_pid(stack.home, "tools"))
     assert float(worker.environ()["HARNESS_GRACE_S"]) == pytest.approx(69 * CHILD_GRACE_SHARE)
-
-
-def test_stack_is_found_by_its_home(stack: StackInfo) -> None:
-    """Other commands find a running stack."""
-    found = running_stack(stack.home)
-    assert found is not None
-    assert (found.gateway_url, found.pid) == (stack.gateway_url, stack.pid)
 
 
 def test_second_up_on_a_home_is_refused(stack: StackInfo) -> None:
@@ -110,13 +107,11 @@ def test_ready_screen_calls_the_program_by_what_a_shell_finds(
     assert "\n  harness run " in ready_screen(stack)
 
 
-def test_ready_screen_says_that_there_is_no_agent(tmp_path: Path) -> None:
+def test_ready_screen_says_that_there_is_no_agent(stack: StackInfo, sqlite_url: str) -> None:
     """An app may have only tools; then no command is suggested, because none would work."""
-    (tmp_path / "agentless.py").write_text("from harness_worker import Registry\n\nregistry = Registry()\n")
-    path = os.pathsep.join((str(tmp_path), str(ROOT)))
-    with open_stack(home=tmp_path / "home", app="agentless:registry", tools=1, env={"PYTHONPATH": path}) as alone:
-        screen = ready_screen(alone)
-    assert "No agent can be asked: agentless:registry declares none." in screen
+    with serving(GatewaySettings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=True)) as url:
+        screen = ready_screen(replace(stack, gateway_url=url))
+    assert f"No agent can be asked: {APP} declares none." in screen
     assert "in another terminal" not in screen
 
 
