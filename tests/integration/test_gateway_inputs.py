@@ -160,6 +160,13 @@ def test_input_nobody_waits_for_is_stale(gateway: Gateway, columns: dict[str, An
     assert len(gateway.worker.wake_ups(turn_id)) == 1
 
 
+def test_input_to_a_turn_that_has_ended_is_told_so(gateway: Gateway) -> None:
+    """Its code is not that of a turn which may ask again."""
+    turn_id = parked(gateway, ASKED)
+    gateway.worker.finish(turn_id)
+    problem_of(say(gateway, turn_id), 409, "turn_finished")
+
+
 def test_answer_to_a_turn_that_is_being_cancelled_is_stale(gateway: Gateway) -> None:
     """Nobody is told that an approval was accepted which will have no effect."""
     turn_id = parked(gateway, ASKED)
@@ -230,11 +237,3 @@ def test_formats_are_remarks_where_the_tools_worker_says_so(gateway: Gateway) ->
     gateway.worker.change(turn_id, agent="lax")
     assert say(gateway, turn_id, arguments={"order_id": 1}).status_code == 422
     assert say(gateway, turn_id, arguments={"order_id": "1", "day": "tomorrow"}).status_code == 202
-
-
-def test_turn_of_another_tenant_is_not_there(gateway: Gateway) -> None:
-    """The answer is 404, whatever the turn waits for."""
-    turn_id = parked(gateway, ASKED)
-    gateway.worker.change(turn_id, tenant="other")
-    problem_of(say(gateway, turn_id), 404, "not_found")
-    assert approval_of(gateway, turn_id) == ASKED

@@ -132,7 +132,9 @@ def test_what_only_looks_like_a_key_is_refused_with_words(gateway: Gateway, give
     problem_of(gateway.http.get("/v1/turns", headers=headers), 401, "unauthorized")
 
 
-@pytest.mark.parametrize("given", [[b""], [b"Bearer"], [b"Bearer \xff"], [b"Basic dTpw"], [b"Bearer x", b"Basic y"]])
+@pytest.mark.parametrize(
+    "given", [[b""], [b"Bearer"], [b"Bearer x"], [b"Bearer \xff"], [b"Basic dTpw"], [b"Bearer x", b"Basic y"]]
+)
 def test_what_is_no_key_at_all_does_not_matter_on_this_machine(gateway: Gateway, given: list[bytes]) -> None:
     """A development gateway ignores other credentials, because OpenAI's clients always send some."""
     headers = [(b"Authorization", value) for value in given]

@@ -273,15 +273,6 @@ def test_list_narrows_by_metadata_as_text(gateway: Gateway, key: str, value: str
     assert gateway.ids(**{f"metadata.{key}": value, "metadata.z": "01"}) == []
 
 
-def test_list_hides_other_tenants(gateway: Gateway) -> None:
-    """Another tenant's turn can be neither listed nor read."""
-    turn_id = gateway.posted()["id"]
-    gateway.worker.change(turn_id, tenant="other")
-    assert gateway.ids() == []
-    problem_of(gateway.http.get(f"/v1/turns/{turn_id}"), 404, "not_found")
-    problem_of(gateway.http.post(f"/v1/turns/{turn_id}/cancel"), 404, "not_found")
-
-
 def test_page_of_long_events_is_short(gateway: Gateway) -> None:
     """A page has at most ``MOST_BYTES`` of data, or one event; ``next`` leads to all of them."""
     turn_id = gateway.posted()["id"]
@@ -341,15 +332,6 @@ def test_cancel_of_a_finished_turn_changes_nothing(gateway: Gateway) -> None:
     assert len(gateway.worker.wake_ups(turn_id)) == 1
 
 
-def test_input_nobody_waits_for_is_409(gateway: Gateway) -> None:
-    """The code is ``stale_input``, or ``turn_finished`` for a turn that has ended."""
-    turn_id = gateway.posted()["id"]
-    path, body = f"/v1/turns/{turn_id}/inputs", {"call_id": "0.0", "decision": "approve"}
-    problem_of(gateway.http.post(path, json=body), 409, "stale_input")
-    gateway.worker.finish(turn_id)
-    problem_of(gateway.http.post(path, json={"message": "hi"}), 409, "turn_finished")
-
-
 def test_agents_are_listed_by_name(gateway: Gateway) -> None:
     """The list shows agents as workers published them."""
     tool = {"name": "t", "description": "Zählt.", "effect": None, "schema": {"type": "object"}}
@@ -367,11 +349,6 @@ def test_agent_that_cannot_be_shown_hides_no_other(gateway: Gateway, description
     gateway.worker.publish_agent("a", tools=[tool])
     agents = gateway.http.get("/v1/agents").json()["data"]
     assert [agent["name"] for agent in agents] == [AGENT]
-
-
-def test_tables_have_the_columns_that_answers_need() -> None:
-    """This test notices a renamed column."""
-    assert {"metadata", "used", "budget", "last_seq", "wakes", "wake_at"} <= set(turns.c.keys())
 
 
 def test_turn_shows_whose_call_it_is_and_calls_show_the_turns_that_they_are(gateway: Gateway) -> None:

@@ -278,24 +278,6 @@ def test_key_whose_first_answer_never_came_keeps_the_status_that_a_repeat_was_to
     assert (again.status_code, again.json()["status"]) == (202, "completed")
 
 
-def test_wait_given_up_by_the_client_frees_its_key(gateway: Gateway) -> None:
-    """A client that leaves while it waits may repeat its request at once, and gets the same turn."""
-    with pytest.raises(httpx2.ReadTimeout):
-        httpx2.post(
-            f"{gateway.url}/v1/turns",
-            json=gateway.defaults,
-            headers={"Prefer": "wait=50", "Idempotency-Key": "k"},
-            timeout=httpx2.Timeout(30, read=0.5),
-        )
-    response = wait_until(lambda: _accepted(gateway.post(key="k")), "the key to be free")
-    assert response is not None
-    assert response.status_code == 202
-
-
-def _accepted(response: httpx2.Response) -> httpx2.Response | None:
-    return response if response.status_code != 409 else None
-
-
 def test_client_that_leaves_a_wait_leaves_its_key_usable(gateway: Gateway) -> None:
     """A repeat is answered soon, not refused for as long as the first wait would have lasted."""
     body = json.dumps(gateway.defaults).encode()

@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from redis import Redis
 from sqlalchemy import create_engine, inspect
 
 from harness_worker.adapters.embedded.valkey import answers, find_server
@@ -22,12 +21,6 @@ from harness_worker.testing.postgres import postgres_service
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.temporary import server_directory
 from harness_worker.testing.waiting import wait_until
-
-
-def test_valkey_is_a_real_server(valkey_url: str) -> None:
-    """It runs scripts, so it is no imitation."""
-    with Redis.from_url(valkey_url) as client:  # pyright: ignore[reportUnknownMemberType]
-        assert client.eval("return redis.call('TIME')", 0)
 
 
 def test_program_that_does_not_run_here_is_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

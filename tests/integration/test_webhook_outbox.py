@@ -11,7 +11,6 @@ from sqlalchemy import insert, select, update
 
 from api_gateway.database import create_engine
 from api_gateway.webhooks.outbox import Claim, Outbox, WebhookEvent
-from api_gateway.webhooks.reading import Webhooks
 from api_gateway.webhooks.rules import DeliveryOutcome, DueDelivery, Full, Lane, ReceiverAnswer, Verdict
 from harness_worker.schema import turns, webhooks
 from harness_worker.wire import DEFAULT_TENANT
@@ -186,17 +185,5 @@ def test_try_that_died_with_its_gateway_is_no_failure(gateway: Gateway, turn_id:
         gateway.worker.finish(turn_id, live=False)
         (newer,) = await claimed(outbox, turn_id)
         assert (newer.attempt, newer.failures) == (1, 0)
-
-    play(gateway, story)
-
-
-def test_webhook_of_another_tenant_is_none(gateway: Gateway, turn_id: str) -> None:
-    """It is answered like that of a turn that does not exist."""
-
-    async def story(_: Outbox) -> None:
-        engine = create_engine(gateway.settings.database_url)
-        assert await Webhooks(engine, DEFAULT_TENANT).of_turn(turn_id) is not None
-        assert await Webhooks(engine, "another").of_turn(turn_id) is None
-        await engine.dispose()
 
     play(gateway, story)
