@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,23 +11,8 @@ from harness_worker.apps import load_named, load_registry
 from harness_worker.errors import ConfigError
 
 GOOD = "from harness_worker import Registry\nregistry = Registry()\n"
-_numbers = itertools.count()
 
 Write = Callable[[str], str]
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes a module of a new name into the working directory, which is not on ``sys.path``; returns its name."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def write(source: str) -> str:
-        name = f"app_under_test_{next(_numbers)}"
-        Path(f"{name}.py").write_text(source)
-        return name
-
-    return write
 
 
 def refusal(app: str | None) -> str:

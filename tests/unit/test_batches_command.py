@@ -10,11 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from harness_worker.client.client import GatewayClient, RequestRefused
+from harness_worker.client.client import RequestRefused
 from harness_worker.entrypoints.cli.batch_items import items_in, told_by_line, until_ended
 from harness_worker.entrypoints.cli.whole_ids import whole_batch_id, whole_id
 from harness_worker.entrypoints.view.batch_lines import batch_facts, batch_table
 from harness_worker.errors import ConfigError
+from tests.unit.client_kit import client_given
 from tests.unit.engine_kit import SetClock
 
 NONE = dict.fromkeys(("queued", "running", "requires_action", "completed", "incomplete", "failed", "cancelled"), 0)
@@ -73,26 +74,13 @@ def test_line_that_names_no_agent_is_told_of_the_option() -> None:
     assert str(refused.value) == "f:1: params.agent: Field required, or --agent NAME for all lines that name none"
 
 
-def client_that_answers(*answers: httpx2.Response | Exception) -> GatewayClient:
-    """A client of a gateway that gives these answers, the last one again and again."""
-    left = list(answers)
-
-    def handle(_request: httpx2.Request) -> httpx2.Response:
-        answer = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    return GatewayClient("http://gateway", patience_s=0, transport=httpx2.MockTransport(handle))
-
-
 def test_wait_goes_on_through_a_restart_and_tells_what_changes() -> None:
     """Until the end, however long that takes; what stands as it stood is not told again."""
     stands = [batch(queued=2), batch(queued=2), batch(running=1, completed=1)]
     answers = [httpx2.Response(200, json=each) for each in stands]
     end = httpx2.Response(200, json=batch("ended", completed=2))
     told: list[Any] = []
-    client = client_that_answers(*answers, httpx2.ConnectError("away"), end)
+    client = client_given(*answers, httpx2.ConnectError("away"), end, patience_s=0)
     ended = until_ended(client, SetClock(now_s=0.0), batch(queued=2), math.inf, told.append)
     assert ended == batch("ended", completed=2)
     assert told == [batch(running=1, completed=1)]
@@ -100,7 +88,10 @@ def test_wait_goes_on_through_a_restart_and_tells_what_changes() -> None:
 
 def test_wait_for_so_long_gives_the_batch_as_it_is_then() -> None:
     """Somebody who cancels does not wait for ever."""
-    client, clock = client_that_answers(httpx2.Response(200, json=batch("canceling", running=1))), SetClock(now_s=0.0)
+    client, clock = (
+        client_given(httpx2.Response(200, json=batch("canceling", running=1)), patience_s=0),
+        SetClock(now_s=0.0),
+    )
     assert until_ended(client, clock, batch(running=1), 5.0, print)["status"] == "canceling"
     assert 5 <= clock.monotonic() < 7
 
@@ -110,16 +101,16 @@ def test_results_come_line_by_line_and_refusals_are_told() -> None:
     lines: list[Any] = [{"custom_id": "a", "turn": {"id": "1", "input": "ä"}}, {"custom_id": "b", "turn": {"id": "2"}}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     given = httpx2.Response(200, headers={"content-type": "application/x-ndjson"}, text=text)
-    assert list(client_that_answers(given).batch_results("01928c")) == lines
+    assert list(client_given(given, patience_s=0).batch_results("01928c")) == lines
     problem = {"status": 404, "code": "not_found", "detail": "there is no batch 'x'", "title": "Not Found"}
     with pytest.raises(RequestRefused, match=r"there is no batch 'x' \(404 not_found\)"):
-        list(client_that_answers(httpx2.Response(404, json=problem)).batch_results("x"))
+        list(client_given(httpx2.Response(404, json=problem), patience_s=0).batch_results("x"))
 
 
 def test_batch_is_named_by_the_end_of_its_id() -> None:
     """A batch may be named by the last characters of its id, as a turn may."""
     page = {"data": [{"id": "0192-abcd"}, {"id": "0192-abce"}], "next": None}
-    client = client_that_answers(httpx2.Response(200, json=page))
+    client = client_given(httpx2.Response(200, json=page), patience_s=0)
     assert whole_batch_id(client, "abce") == "0192-abce"
     assert whole_batch_id(client, "any name at all") == "any name at all"
     with pytest.raises(ConfigError, match="batch 'e': give at least 4 characters"):
@@ -131,7 +122,7 @@ def test_batch_is_named_by_the_end_of_its_id() -> None:
 @pytest.mark.parametrize("given", ["", "..", "a/b"])
 def test_what_is_no_id_is_not_asked_about(given: str) -> None:
     """An unset shell variable, or a path: the gateway would only say that there is nothing at such a URL."""
-    client = client_that_answers()
+    client = client_given(patience_s=0)
     with pytest.raises(ConfigError, match="is no id of a batch: `harness batches list` shows them"):
         whole_batch_id(client, given)
     with pytest.raises(ConfigError, match="is no id of a turn: `harness turns list` shows them"):
@@ -141,7 +132,7 @@ def test_what_is_no_id_is_not_asked_about(given: str) -> None:
 def test_batch_is_found_among_the_newest_though_pages_are_short() -> None:
     """A page of long ones holds few."""
     pages = [{"data": [{"id": f"0192-abc{n}"}], "next": "more" if n < 6 else None} for n in range(7)]
-    client = client_that_answers(*(httpx2.Response(200, json=page) for page in pages))
+    client = client_given(*(httpx2.Response(200, json=page) for page in pages), patience_s=0)
     assert whole_batch_id(client, "abc6") == "0192-abc6"
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +15,6 @@ from harness_worker.evaluation.results import Found, result_of
 from harness_worker.turn.results import TurnResult
 from harness_worker.wire import TurnStatus
 from tests.unit.eval_kit import LATER, call, case, cell, turn
-
-_numbers = itertools.count()
 
 
 class Boxed:
@@ -34,20 +29,6 @@ class Boxed:
 
 
 Write = Callable[[str], str]
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes a module of a new name into the working directory; returns its name."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-
-    def write(source: str) -> str:
-        name = f"check_under_test_{next(_numbers)}"
-        Path(f"{name}.py").write_text(source)
-        return name
-
-    return write
 
 
 @pytest.mark.parametrize(

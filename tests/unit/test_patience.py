@@ -12,6 +12,7 @@ from harness_worker.client.client import GatewayClient, RequestRefused, StackUnr
 from harness_worker.client.patience import AWAY_S
 from harness_worker.client.polling import MAX_INTERVAL_S, poll
 from harness_worker.wire import has_ended
+from tests.unit.client_kit import client_given
 from tests.unit.engine_kit import SetClock
 
 
@@ -19,19 +20,6 @@ def refusal(status: int, code: str, retry_after: str | None = None) -> httpx2.Re
     """What a gateway, or a proxy before it, refuses with."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
     return httpx2.Response(status, json={"status": status, "code": code, "title": "no"}, headers=headers)
-
-
-def gateway(*answers: httpx2.Response | Exception) -> GatewayClient:
-    """A gateway that gives one answer after the other, the last one for ever."""
-    left = list(answers)
-
-    def answer(_: httpx2.Request) -> httpx2.Response:
-        found = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    return GatewayClient("http://gateway", transport=httpx2.MockTransport(answer))
 
 
 TURN = httpx2.Response(200, json={"id": "t1", "status": "completed"})
@@ -53,7 +41,7 @@ DOWN = httpx2.ConnectError("refused")
 def test_what_may_pass_is_asked_again(passing: httpx2.Response | Exception) -> None:
     """A gateway that restarts, waits for its database or is busy answers in the end."""
     clock = SetClock(0.0)
-    client = gateway(passing, passing, TURN)
+    client = client_given(passing, passing, TURN)
     assert client.with_patience(clock=clock).turn("t1")["id"] == "t1"
     assert clock.waits == [0.25, 0.5]
 
@@ -63,7 +51,7 @@ def test_retry_after_is_kept(asked: str, waited: float) -> None:
     """Whole seconds as the gateway names them, but never a hot loop; what is no number says nothing."""
     clock = SetClock(0.0)
     headers = [(b"Retry-After", asked.encode())]
-    client = gateway(httpx2.Response(503, json={"code": "not_ready", "title": "no"}, headers=headers), TURN)
+    client = client_given(httpx2.Response(503, json={"code": "not_ready", "title": "no"}, headers=headers), TURN)
     client.with_patience(clock=clock).turn("t1")
     assert clock.waits == [waited]
 
@@ -74,7 +62,7 @@ def test_retry_after_is_kept(asked: str, waited: float) -> None:
 )
 def test_patience_ends(answer: httpx2.Response | Exception, bound_s: float, error: type[Exception]) -> None:
     """Each kind has its bound, whatever a Retry-After asks for; then it is what was refused last."""
-    clock, client = SetClock(0.0), gateway(answer)
+    clock, client = SetClock(0.0), client_given(answer)
     with pytest.raises(error):
         client.with_patience(busy_s=600.0, clock=clock).turn("t1")
     assert clock.now_s == pytest.approx(bound_s)
@@ -115,7 +103,7 @@ def test_patience_is_one_for_failures_of_both_kinds(answers: tuple[httpx2.Respon
 @pytest.mark.parametrize(("status", "code"), [(404, "unknown_agent"), (429, "queue_full"), (429, "rate_limited")])
 def test_a_refusal_for_good_is_told_at_once(status: int, code: str) -> None:
     """Nothing is gained by asking again; a limit that names no time is one into which the request never fits."""
-    clock, client = SetClock(0.0), gateway(refusal(status, code))
+    clock, client = SetClock(0.0), client_given(refusal(status, code))
     with pytest.raises(RequestRefused, match=code):
         client.with_patience(clock=clock).turn("t1")
     assert clock.waits == []
@@ -125,7 +113,7 @@ def test_turns_are_all_that_there_are() -> None:
     """A page may be short, for it is bounded in bytes too: only ``next`` says whether it is the last."""
     pages = [{"data": [{"id": "t2"}], "next": "n"}, {"data": [{"id": "t1"}], "next": None}]
     answers = [httpx2.Response(200, json=page) for page in pages]
-    asking = gateway(answers[0], DOWN, answers[1], DOWN).with_patience(clock=SetClock(0.0))
+    asking = client_given(answers[0], DOWN, answers[1], DOWN).with_patience(clock=SetClock(0.0))
     assert [turn["id"] for turn in asking.turns(session_id="s")] == ["t2", "t1"]
 
 
@@ -178,7 +166,7 @@ def test_patience_begins_with_the_first_failure() -> None:
 def test_client_without_patience_asks_once(answer: httpx2.Response | Exception) -> None:
     """Whoever must answer soon is told at once, also about events and results."""
     clock = SetClock(0.0)
-    client = gateway(answer).with_patience(0, clock=clock)
+    client = client_given(answer).with_patience(0, clock=clock)
     for ask in (client.turn, client.events, client.batch_results):
         with pytest.raises((StackUnreachable, RequestRefused)):
             list(ask("1"))
@@ -190,9 +178,9 @@ def test_wait_ends_when_the_turn_rests() -> None:
     statuses = ("running", "requires_action", "requires_action", "completed")
     below = {"id": "t1", "status": "running", "subagent_actions": [{"call_id": "0.0"}]}
     answers = [httpx2.Response(200, json={"id": "t1", "status": status}) for status in statuses]
-    client = gateway(*answers).with_patience(clock=SetClock(0.0))
+    client = client_given(*answers).with_patience(clock=SetClock(0.0))
     assert client.wait("t1", 60)["status"] == "requires_action"
     assert client.wait("t1", 60, past_approvals=True)["status"] == "completed"
-    asking = gateway(httpx2.Response(200, json=below)).with_patience(clock=SetClock(0.0))
+    asking = client_given(httpx2.Response(200, json=below)).with_patience(clock=SetClock(0.0))
     assert asking.wait("t1", 60) == below
-    assert gateway(answers[0]).with_patience(clock=SetClock(0.0)).wait("t1", 60)["status"] == "running"
+    assert client_given(answers[0]).with_patience(clock=SetClock(0.0)).wait("t1", 60)["status"] == "running"
