@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import secrets
 import ssl
 import subprocess
@@ -255,11 +256,27 @@ def gateway_on(database_url: str, own_redis: str, **settings: Any) -> Generator[
         engine.dispose()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayProcess:
+    """A gateway that runs as operators start it, and where it answers."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+
+    @property
+    def port(self) -> int:
+        """The port of its URL."""
+        return int(self.url.rpartition(":")[2])
+
+
+LISTENS: Final = re.compile(r'"event": "listens on (127\.0\.0\.1) port (\d+)"')
+
+
 @contextmanager
 def gateway_process(
-    port: int, database_url: str, redis_url: str, log: Path, *, grace_s: int = 60, **settings: str
-) -> Generator[subprocess.Popen[bytes]]:
-    """A gateway as operators start it; ``settings`` are further variables."""
+    database_url: str, redis_url: str, log: Path, *, grace_s: int = 60, **settings: str
+) -> Generator[GatewayProcess]:
+    """A gateway on a free port, once it answers; ``settings`` are further variables."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")},
         "HARNESS_DATABASE_URL": database_url,
@@ -269,11 +286,18 @@ def gateway_process(
         "HARNESS_GRACE_S": str(grace_s),
         **settings,
     }
-    command = [*HARNESS, "gateway", "--port", str(port)]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen([*HARNESS, "gateway", "--port", "0"], env=environment, stdout=output, stderr=output)
+
+        def listens() -> re.Match[str] | None:
+            assert process.poll() is None, log.read_text()
+            return LISTENS.search(log.read_text())
+
         try:
-            yield process
+            host, port = wait_until(listens, "the gateway to listen", 60).groups()
+            url = f"http://{host}:{port}"
+            wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+            yield GatewayProcess(process=process, url=url)
         finally:
             process.kill()
             process.wait()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ import httpx2
 import pytest
 from sqlalchemy import Engine, create_engine, func, select
 
-from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, gateway_on, gateway_process, is_healthy, sync_url
+from tests.integration.gateway_kit import NOWHERE, GatewayProcess, gateway_on, gateway_process, sync_url
 
 MANY = 4_000
 NOTHING, WHOLE = (0,) * 6, (1, MANY, MANY, MANY, MANY, 1)
@@ -46,23 +44,18 @@ class Place:
         with self.engine.connect() as connection:
             return tuple(connection.execute(select(func.count()).select_from(table)).scalar_one() for table in TABLES)
 
-    @contextmanager
-    def gateway(self) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
-        """A gateway as operators start it: its URL and its process."""
-        port = free_port()
-        url = f"http://127.0.0.1:{port}"
-        with gateway_process(port, self.database_url, self.redis_url, self.directory / str(port)) as process:
-            wait_until(lambda: is_healthy(url), "the gateway to answer", 30)
-            yield url, process
+    def gateway(self) -> AbstractContextManager[GatewayProcess]:
+        """A gateway as operators start it."""
+        return gateway_process(self.database_url, self.redis_url, self.directory / "log")
 
     def struck(self, share: float, took_s: float) -> tuple[int, ...]:
         """The numbers of rows that are left by a post during which the gateway is killed."""
-        with self.gateway() as (url, process), ThreadPoolExecutor(1) as threads:
+        with self.gateway() as gateway, ThreadPoolExecutor(1) as threads:
             before, at = self.numbers(), time.monotonic() + share * took_s
-            posting = threads.submit(post, url, f"key-{share}")
+            posting = threads.submit(post, gateway.url, f"key-{share}")
             wait_until(lambda: time.monotonic() >= at, "the moment", interval_s=0.002)
-            process.kill()
-            process.wait()
+            gateway.process.kill()
+            gateway.process.wait()
             posting.exception(30)
         return tuple(now - was for now, was in zip(self.numbers(), before, strict=True))
 
@@ -84,13 +77,13 @@ def post(url: str, key: str) -> httpx2.Response:
 
 def test_gateway_killed_in_the_midst_of_a_post_leaves_all_or_nothing(place: Place) -> None:
     """The same holds for the key: whatever was left, posting again with it makes one batch."""
-    with place.gateway() as (url, _):
+    with place.gateway() as gateway:
         began = time.monotonic()
-        assert post(url, "whole").status_code == 202
+        assert post(gateway.url, "whole").status_code == 202
         took_s = time.monotonic() - began
     left = [place.struck(share, took_s) for share in SHARES]
     assert set(left) <= {NOTHING, WHOLE}
     assert NOTHING in left, "one of them is struck"
-    with place.gateway() as (url, _):
-        assert {post(url, f"key-{share}").status_code for share in SHARES} == {202}
+    with place.gateway() as gateway:
+        assert {post(gateway.url, f"key-{share}").status_code for share in SHARES} == {202}
     assert place.numbers() == tuple((len(SHARES) + 1) * each for each in WHOLE)

@@ -18,9 +18,8 @@ from api_gateway.requests.ranges import Span, Unsatisfiable, span_of
 from harness_worker.adapters.blobs.store import FsspecBlobs
 from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.schema import artifacts, db_now
-from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import artifact_key
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, gateway_process, is_healthy, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, gateway_process, problem_of
 from tests.s3 import S3
 
 DATA = "0123456789ä" * 200_000
@@ -165,16 +164,14 @@ def test_artifact_store_that_hangs_holds_up_nothing_else(
 @pytest.mark.usefixtures("pipe")
 def test_artifact_store_that_hangs_does_not_keep_the_process(sqlite_url: str, own_redis: str, tmp_path: Path) -> None:
     """SIGTERM ends the gateway although a thread of it still waits for the store."""
-    port, place = free_port(), {"HARNESS_ARTIFACT_URL": f"file://{tmp_path}"}
+    place = {"HARNESS_ARTIFACT_URL": f"file://{tmp_path}"}
     with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE) as gateway:
         gateway.worker.artifact(ID, SIZE)
-    with gateway_process(port, sqlite_url, NOWHERE, tmp_path / "log", grace_s=2, **place) as process:
-        url = f"http://{LOOPBACK}:{port}"
-        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+    with gateway_process(sqlite_url, NOWHERE, tmp_path / "log", grace_s=2, **place) as running:
         with pytest.raises(httpx2.ReadTimeout):
-            httpx2.get(f"{url}/v1/artifacts/{ID}", timeout=3)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+            httpx2.get(f"{running.url}/v1/artifacts/{ID}", timeout=3)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(30) == 0
 
 
 @pytest.mark.parametrize(

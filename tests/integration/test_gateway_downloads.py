@@ -14,7 +14,6 @@ import pytest
 from sqlalchemy import text
 
 from api_gateway.streams import permission
-from harness_worker.adapters.embedded.ports import LOOPBACK, free_port
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import DEFAULT_TENANT, artifact_key
 from tests.integration.gateway_kit import (
@@ -23,7 +22,6 @@ from tests.integration.gateway_kit import (
     bearer,
     gateway_on,
     gateway_process,
-    is_healthy,
     keys_on,
     new_key,
 )
@@ -111,11 +109,10 @@ def test_artifact_whose_bytes_are_lost_is_cut(
 
 def check_cut(gateway: Gateway, tmp_path: Path, path: str, lose: Callable[[], object], why: str) -> None:
     """Download from a gateway that loses what it reads from: the client notices, and the log has one line of it."""
-    port, log, settings = free_port(), tmp_path / "log", gateway.settings
-    with gateway_process(port, settings.database_url, NOWHERE, log, HARNESS_ARTIFACT_URL=str(settings.artifact_url)):
-        url = f"http://{LOOPBACK}:{port}"
-        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
-        with begun(f"{url}{path}") as rest:
+    log, settings = tmp_path / "log", gateway.settings
+    url = str(settings.artifact_url)
+    with gateway_process(settings.database_url, NOWHERE, log, HARNESS_ARTIFACT_URL=url) as running:
+        with begun(f"{running.url}{path}") as rest:
             lose()
             with pytest.raises(httpx2.RemoteProtocolError):
                 list(rest)

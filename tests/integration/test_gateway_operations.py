@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import signal
 import socket
 import threading
@@ -14,14 +13,13 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import httpx2
 import jsonschema_rs
 import psycopg
 import pytest
 from kombu.exceptions import OperationalError
-from redis import Redis
 from sqlalchemy import select, text
 
 from api_gateway import database as gateway_database
@@ -42,11 +40,13 @@ from tests.integration.gateway_kit import (
     gateway_process,
     is_healthy,
     problem_of,
+    redis_at,
     serving,
     shut_down,
     statuses,
 )
 from tests.relay import Relay
+from tests.stacks import run_here
 
 
 def test_ready_gateway_says_so(gateway: Gateway) -> None:
@@ -569,10 +569,8 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, own_redis: str, tmp_pa
 
     with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE):
         pass  # The agent is published.
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    with gateway_process(port, sqlite_url, own_redis, tmp_path / "log") as process:
-        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+    with gateway_process(sqlite_url, own_redis, tmp_path / "log") as gateway:
+        url = gateway.url
         with ThreadPoolExecutor(2) as pool, httpx2.Client() as idle:
             assert idle.get(f"{url}/healthz").headers.get("connection") is None
             body = {"agent": "support", "input": "x"}
@@ -580,10 +578,10 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, own_redis: str, tmp_pa
             turn_id = wait_until(lambda: _first_turn(url), "the turn")
             stream = pool.submit(follow, f"{url}/v1/turns/{turn_id}")
             assert opened.wait(30)
-            process.send_signal(signal.SIGTERM)
+            gateway.process.send_signal(signal.SIGTERM)
             assert post.result(30).status_code == 202
             assert "turn.queued" in stream.result(30)
-            process.wait(30)
+            gateway.process.wait(30)
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -600,21 +598,19 @@ def test_shutdown_answers_those_who_wait_though_the_database_stands_still(
     """The turn is stored, so it is answered as it was last seen; without an answer, OpenAI's client would ask again."""
     with gateway_on(line.url, own_redis, redis_url=NOWHERE):
         pass  # The agent is published.
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    broker: Any = cast("Any", Redis).from_url(own_redis)
-    with closing(broker), gateway_process(port, line.url, own_redis, tmp_path / "log") as process:
-        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+    broker = redis_at(own_redis)
+    with closing(broker), gateway_process(line.url, own_redis, tmp_path / "log") as gateway:
+        url = gateway.url
         before = broker.llen(turn_queue("interactive"))
         with ThreadPoolExecutor(1) as pool:
             post = pool.submit(httpx2.post, f"{url}{path}", json=asked, headers={"Prefer": "wait=60"}, timeout=60)
             turn_id = wait_until(lambda: _first_turn(url), "the turn")
             wait_until(lambda: broker.llen(turn_queue("interactive")) > before, "its wake-up")
             line.silence()
-            process.send_signal(signal.SIGTERM)
+            gateway.process.send_signal(signal.SIGTERM)
             answer = post.result(60)
         assert (answer.status_code, answer.json()["id"]) == (status, turn_id)
-        process.wait(60)
+        gateway.process.wait(60)
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -623,19 +619,16 @@ UNFINISHED: Final = b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Leng
 
 def test_shutdown_tells_those_whose_time_is_over_to_come_again(sqlite_url: str, own_redis: str, tmp_path: Path) -> None:
     """The server cancels them; nothing in the log looks like a bug."""
-    port = free_port()
-    redis_url = own_redis
-    with gateway_process(port, sqlite_url, redis_url, tmp_path / "log", grace_s=2) as process:
-        wait_until(lambda: is_healthy(f"http://127.0.0.1:{port}"), "the gateway to answer", 60)
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+    with gateway_process(sqlite_url, own_redis, tmp_path / "log", grace_s=2) as gateway:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as client:
             client.sendall(UNFINISHED)
             assert client.recv(1_000).startswith(b"HTTP/1.1 100 "), "its body is waited for"
-            process.send_signal(signal.SIGTERM)
+            gateway.process.send_signal(signal.SIGTERM)
             head, _, body = b"".join(iter(partial(client.recv, 1_000), b"")).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nretry-after: 1" in head
         assert json.loads(body)["code"] == "not_ready"
-        assert process.wait(30) == 0
+        assert gateway.process.wait(30) == 0
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -644,19 +637,18 @@ def test_ctrl_c_ends_a_gateway_that_stops_at_once(
     sqlite_url: str, own_redis: str, tmp_path: Path, first: signal.Signals
 ) -> None:
     """It waits for no request any longer, whose connection is cut; nothing in the log looks like a bug."""
-    port, log = free_port(), tmp_path / "log"
-    url = f"http://127.0.0.1:{port}"
-    with gateway_process(port, sqlite_url, own_redis, log, grace_s=600) as process:
-        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
-            client.sendall(UNFINISHED)
-            assert client.recv(1_000).startswith(b"HTTP/1.1 100 "), "its body is waited for"
-            process.send_signal(first)
-            wait_until(lambda: not is_healthy(url), "the gateway to take no more connections")
-            process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
-            assert client.recv(1_000) == b""
-    assert "Traceback" not in log.read_text()
+    with (
+        gateway_process(sqlite_url, own_redis, tmp_path / "log", grace_s=600) as gateway,
+        socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as client,
+    ):
+        client.sendall(UNFINISHED)
+        assert client.recv(1_000).startswith(b"HTTP/1.1 100 "), "its body is waited for"
+        gateway.process.send_signal(first)
+        wait_until(lambda: not is_healthy(gateway.url), "the gateway to take no more connections")
+        gateway.process.send_signal(signal.SIGINT)
+        assert gateway.process.wait(30) == 0
+        assert client.recv(1_000) == b""
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def _first_turn(url: str) -> str:
@@ -665,33 +657,21 @@ def _first_turn(url: str) -> str:
 
 
 @pytest.mark.parametrize("database_url", ["", "mysql://h/d", "sqlite"])
-def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str, tmp_path: Path) -> None:
+def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str) -> None:
     """The exit code is 2, and one line says what to change, without a traceback."""
-    with gateway_process(free_port(), database_url, NOWHERE, tmp_path / "log") as process:
-        assert process.wait(30) == 2
-    said = (tmp_path / "log").read_text()
-    assert said.startswith("harness: HARNESS_DATABASE_URL")
-    assert "Traceback" not in said
-
-
-def test_gateway_says_which_free_port_it_picked(sqlite_url: str, tmp_path: Path) -> None:
-    """Nobody else would know."""
-    log = tmp_path / "log"
-    with gateway_process(0, sqlite_url, NOWHERE, log):
-        listens = re.compile(r'"event": "listens on 127.0.0.1 port (\d+)"')
-        said = wait_until(lambda: listens.search(log.read_text()), "it to say where it listens", 60)
-        wait_until(lambda: is_healthy(f"http://127.0.0.1:{said[1]}"), "the gateway to answer there", 60)
+    told = run_here("gateway", env={"HARNESS_DATABASE_URL": database_url, "HARNESS_REDIS_URL": NOWHERE})
+    assert told.returncode == 2
+    assert told.stderr.startswith("harness: HARNESS_DATABASE_URL")
+    assert "Traceback" not in told.stderr
 
 
 def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, own_redis: str, tmp_path: Path) -> None:
     """Each line has method, path, status and time, in ASCII; inputs, keys and queries are not logged."""
     with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE):
         pass
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
     log = tmp_path / "log"
-    with gateway_process(port, sqlite_url, own_redis, log):
-        wait_until(lambda: is_healthy(url), "the gateway to answer", 60)
+    with gateway_process(sqlite_url, own_redis, log) as gateway:
+        url = gateway.url
         headers = {"Authorization": "Bearer my-key"}
         httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
         httpx2.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
@@ -711,11 +691,9 @@ def test_each_line_of_the_log_has_its_time_and_level(sqlite_url: str, tmp_path: 
     """Warnings, and lines of the server too, are JSON objects, so that collectors need no rules of their own."""
     with gateway_on(sqlite_url, NOWHERE):
         pass
-    port = free_port()
     log = tmp_path / "log"
-    with gateway_process(port, sqlite_url, NOWHERE, log):
-        wait_until(lambda: is_healthy(f"http://127.0.0.1:{port}"), "the gateway to answer", 60)
-        assert httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 503
+    with gateway_process(sqlite_url, NOWHERE, log) as gateway:
+        assert httpx2.get(f"{gateway.url}/readyz").status_code == 503
         wait_until(lambda: "not ready" in log.read_text(), "the warning")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:

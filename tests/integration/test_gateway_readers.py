@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import re
-import signal
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -18,13 +17,10 @@ import httpx2
 import psutil
 import pytest
 
-from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.entrypoints.serving.listening import STALLED_MS, cut_stalled, listen
 from harness_worker.entrypoints.serving.request_heads import TimedHeads
-from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import Gateway, gateway_on
-from tests.stacks import HARNESS
+from tests.integration.gateway_kit import Gateway, gateway_on, gateway_process
 
 READERS: Final = 200
 TURNS: Final = 10
@@ -74,27 +70,14 @@ class Process:
 
 
 @pytest.fixture
-def process(sqlite_url: str, own_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Process]:
+def process(sqlite_url: str, own_redis: str, tmp_path: Path) -> Generator[Process]:
     """A gateway in a process of its own."""
-    redis_url, port = own_redis, free_port()
-    settings = {"DATABASE_URL": sqlite_url, "REDIS_URL": redis_url, "DEV_KEYLESS": "1"}
-    for name, value in settings.items():
-        monkeypatch.setenv(f"HARNESS_{name}", value)
-    command = [*HARNESS, "gateway", "--port", str(port)]
     with (
-        gateway_on(sqlite_url, redis_url) as hand,
-        running_server(
-            command, log=tmp_path / "gateway.log", is_ready=lambda: _is_healthy(port), stop=signal.SIGTERM
-        ) as process,
+        gateway_on(sqlite_url, own_redis) as hand,
+        gateway_process(sqlite_url, own_redis, tmp_path / "log", HARNESS_LOG_LEVEL="INFO") as running,
     ):
-        yield Process(port=port, pid=process.pid, hand=hand, redis_port=urlsplit(redis_url).port or 0)
-
-
-def _is_healthy(port: int) -> bool:
-    try:
-        return httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
-    except httpx2.TransportError:
-        return False
+        redis_port = urlsplit(own_redis).port or 0
+        yield Process(port=running.port, pid=running.process.pid, hand=hand, redis_port=redis_port)
 
 
 def seqs(stream: bytes) -> list[int]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import socket
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,14 +21,11 @@ from sqlalchemy.pool import Pool
 
 from api_gateway.app import create_app
 from api_gateway.turns.idempotency import IN_FLIGHT, IN_FLIGHT_S
-from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import idempotency_keys, turns
-from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import Approval
-from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, is_healthy, problem_of
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, gateway_process, problem_of
 from tests.relay import Relay
-from tests.stacks import HARNESS
 
 LONG_LOCKED = text(
     "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -236,34 +231,22 @@ def test_repeat_waits_as_its_first_request_would(gateway: Gateway, pool: ThreadP
 
 
 def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
-    sqlite_url: str, own_redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
+    gateway: Gateway, own_redis: str, tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
     """If the first request was never answered, repeats get the turn once it has ended, all with one status."""
-    redis_url, port = own_redis, free_port()
-    for name, value in {"DATABASE_URL": sqlite_url, "REDIS_URL": redis_url, "DEV_KEYLESS": "1"}.items():
-        monkeypatch.setenv(f"HARNESS_{name}", value)
-    doomed = f"http://127.0.0.1:{port}"
-    with (
-        gateway_on(sqlite_url, redis_url) as gateway,
-        running_server(
-            [*HARNESS, "gateway", "--port", str(port)],
-            log=tmp_path / "gateway.log",
-            is_ready=lambda: is_healthy(doomed),
-            stop=signal.SIGTERM,
-        ) as process,
-    ):
+    with gateway_process(gateway.settings.database_url, own_redis, tmp_path / "log") as doomed:
         headers = {"Prefer": "wait=50", "Idempotency-Key": "k"}
-        first = pool.submit(httpx2.post, f"{doomed}/v1/turns", json=gateway.defaults, headers=headers, timeout=60)
+        first = pool.submit(httpx2.post, f"{doomed.url}/v1/turns", json=gateway.defaults, headers=headers, timeout=60)
         (turn_id,) = wait_until(gateway.ids, "the turn to be stored")
-        os.kill(process.pid, signal.SIGKILL)
+        doomed.process.kill()
         with pytest.raises(httpx2.TransportError):
             first.result(SOON_S)
-        problem_of(gateway.post(key="k"), 409, "idempotency_in_flight")
-        gateway.worker.finish(turn_id)
-        for _ in range(2):
-            again = gateway.post(key="k")
-            assert (again.status_code, again.json()["id"], again.json()["status"]) == (200, turn_id, "completed")
-            assert again.headers["location"] == f"/v1/turns/{turn_id}"
+    problem_of(gateway.post(key="k"), 409, "idempotency_in_flight")
+    gateway.worker.finish(turn_id)
+    for _ in range(2):
+        again = gateway.post(key="k")
+        assert (again.status_code, again.json()["id"], again.json()["status"]) == (200, turn_id, "completed")
+        assert again.headers["location"] == f"/v1/turns/{turn_id}"
 
 
 def test_key_whose_first_answer_never_came_keeps_the_status_that_a_repeat_was_told(gateway: Gateway) -> None:

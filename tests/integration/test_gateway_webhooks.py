@@ -20,21 +20,19 @@ from standardwebhooks import WebhookVerificationError
 
 from api_gateway.streams.live import RESTING_EVENTS
 from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, IN_FLIGHT_A_TENANT
-from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.schema import webhooks
-from harness_worker.testing.processes import running_server
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import (
     NOWHERE,
     Gateway,
     bearer,
+    gateway_process,
     keys_on,
     new_key,
     problem_of,
     serving,
 )
 from tests.receiver import SECRET, Receiver, answer
-from tests.stacks import HARNESS
 
 OLD_SECRET = "another-secret-of-the-operator"  # noqa: S105 - nobody's
 
@@ -290,30 +288,16 @@ class Delivering:
 
 
 @pytest.fixture
-def told_by_a_process(
-    gateway: Gateway, own_redis: str, other: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Generator[Delivering]:
+def told_by_a_process(gateway: Gateway, own_redis: str, other: Receiver, tmp_path: Path) -> Generator[Delivering]:
     """The same for a gateway that runs in a process of its own, as on another machine."""
     other.answers.append(other.hang)
-    places = {"DATABASE_URL": gateway.settings.database_url, "REDIS_URL": own_redis, "DEV_KEYLESS": "1"}
-    for name, value in {**places, "WEBHOOK_SECRET": SECRET, "WEBHOOK_PRIVATE": "1"}.items():
-        monkeypatch.setenv(f"HARNESS_{name}", value)
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [*HARNESS, "gateway", "--port", str(port)]
-    log = tmp_path / "gateway.log"
-    with running_server(command, log=log, is_ready=lambda: _is_ready(url), stop=signal.SIGTERM) as process:
-        response = httpx2.post(f"{url}/v1/turns", json={**gateway.defaults, "webhook": other.url}, trust_env=False)
-        turn_id = response.json()["id"]
+    place = (gateway.settings.database_url, own_redis, log := tmp_path / "log")
+    with gateway_process(*place, HARNESS_WEBHOOK_SECRET=SECRET, HARNESS_WEBHOOK_PRIVATE="1") as running:
+        body = {**gateway.defaults, "webhook": other.url}
+        turn_id = httpx2.post(f"{running.url}/v1/turns", json=body, trust_env=False).json()["id"]
         gateway.worker.finish(turn_id)
         other.await_count(1)
-        yield Delivering(process=process, log=log, turn_id=turn_id)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/readyz", trust_env=False).status_code == 200
-    except httpx2.TransportError:
-        return False
+        yield Delivering(process=running.process, log=log, turn_id=turn_id)
 
 
 def test_receiver_that_hangs_holds_up_no_other(gateway: Gateway, other: Receiver) -> None:
