@@ -14,7 +14,7 @@ from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.delegating import children_of
 from harness_worker.core.doubt import is_doubt
 from harness_worker.core.opening import Opened, open_visit
-from harness_worker.core.outcomes import DenialReason, ToolDenied, content_of
+from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, content_of
 from harness_worker.core.progress import Dispatch, Finished, abandon
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Park, Turn
@@ -152,6 +152,8 @@ def test_answer_of_a_child_is_the_calls_result() -> None:
     decision = collected(asked(), children=(over(),))
     (call,) = decision.calls
     assert (content_of(call.outcome), call.started_at, call.finished_at) == ("helped", NOW + 1.0, NOW + 3.0)  # type: ignore[arg-type]
+    assert isinstance(call.outcome, ToolExecutionResult)
+    assert call.outcome.elapsed_ms == 2_000.0
     assert decision.messages[0].content[0]["content"] == "helped"
     assert decision.events[0].data == {"call_id": "0.0", "turn_id": child_turn_id("turn", "0.0"), "status": "completed"}
 
@@ -256,6 +258,7 @@ def test_turn_that_ends_before_its_children_does_not_know_what_they_did(cause: s
     assert decision.turn is not None
     assert decision.turn.delegated == Usage(output_tokens=7)
     assert event_types(decision).count("subagent.finished") == 1
+    assert [call.started_at for call in decision.calls] == [NOW + 1.0, NOW + 1.0, None, None]
 
 
 def test_children_of_a_turn_that_ends_are_looked_at() -> None:
