@@ -177,6 +177,7 @@ def test_budget_goes_on_when_enough_of_it_is_a_day_old(gateway: Gateway) -> None
     assert 4 * 3_600 - 60 < refused_for_its_budget(gateway)["retry_after_s"] <= 4 * 3_600
 
 
+@pytest.mark.one_database("sqlite")
 def test_refusal_ends_when_it_said(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the reading took, and so would be reused."""
     monkeypatch.setattr(spending, "REMEMBERED", 1e9)

@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.integration.gateway_kit import Gateway, gateway_on
+import pytest
+
+from tests.integration.gateway_kit import Gateway
 
 SEED: Final = 20_260
 TURNS: Final = 10
@@ -76,12 +78,10 @@ def _whole_events(piece: bytes) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def test_stream_cut_200_times_gives_each_event_once_in_order(database_url: str, own_redis: str) -> None:
+@pytest.mark.one_database("sqlite")
+def test_stream_cut_200_times_gives_each_event_once_in_order(gateway: Gateway) -> None:
     """The streams of ten live turns are cut 200 times at random bytes, and some live events are lost."""
-    with (
-        gateway_on(database_url, own_redis) as gateway,
-        ThreadPoolExecutor(2 * TURNS) as pool,
-    ):
+    with ThreadPoolExecutor(2 * TURNS) as pool:
         turns = [gateway.posted()["id"] for _ in range(TURNS)]
         readers = [CutReader(gateway, turn_id, SEED + number) for number, turn_id in enumerate(turns)]
         reading = [pool.submit(reader.read) for reader in readers]
