@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.core.reads import ReadState
 from tests.contract.gate_kit import READ, RUNNER, a_run, opened, running, settle, state
+from tests.unit.engine_kit import SetClock
 
 TTL_S = 6.0
-
-
-@dataclass(slots=True)
-class SetClock:
-    """A clock that stands still until it is set, seconds since the epoch."""
-
-    now_s: float = 1_763_000_000.0
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.now_s
 
 
 @pytest.fixture
 def clock() -> SetClock:
     """The gate's clock."""
-    return SetClock()
+    return SetClock(1_763_000_000.0)
 
 
 @pytest.fixture
 def gate(clock: SetClock) -> MemoryGate:
     """A gate by that clock."""
-    return MemoryGate(lease_ttl_s=TTL_S, clock=clock)
+    return MemoryGate(lease_ttl_s=TTL_S, clock=clock.monotonic)
 
 
 @pytest.mark.parametrize(("silence_s", "expected"), [(6.0, ReadState.LIVE), (6.001, ReadState.LOST)])

@@ -21,6 +21,7 @@ from harness_worker.entrypoints.view.turn_facts import score_line
 from harness_worker.entrypoints.view.turn_page import TurnPage
 from harness_worker.entrypoints.view.turn_table import turn_table
 from harness_worker.testing.waiting import wait_until
+from tests.unit.engine_kit import SetClock
 
 Events = list[dict[str, Any]]
 
@@ -56,17 +57,9 @@ def _folded(events: Events) -> Progress:
     return progress
 
 
-class _HandClock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def _shown(events: Events, calls: Sequence[dict[str, Any]] = (), width: int = 80) -> str:
     out = io.StringIO()
-    with Screen(Console(file=out, width=width), _HandClock()) as screen:
+    with Screen(Console(file=out, width=width), SetClock().monotonic) as screen:
         for end in range(1, len(events) + 1):
             screen.show(_folded(events[:end]), calls)
     return out.getvalue()
@@ -113,10 +106,10 @@ def test_screen_wraps_waves_to_the_width(width: int) -> None:
 
 def test_screen_in_a_pipe_says_what_it_waits_for() -> None:
     """A pipe that has heard nothing for a while is told which tools are still running."""
-    out, clock = io.StringIO(), _HandClock()
+    out, clock = io.StringIO(), SetClock()
     progress = _folded(_turn_events()[:4])
     calls = [{"call_id": f"0.{n}", "tool": tool, "is_error": False, "content": ""} for n, tool in enumerate("ab")]
-    with Screen(Console(file=out, width=80), clock) as screen:
+    with Screen(Console(file=out, width=80), clock.monotonic) as screen:
         screen.show(progress, calls)
         assert "waiting" not in out.getvalue()
         clock.now_s += QUIET_S
@@ -128,7 +121,7 @@ def test_screen_on_a_terminal_moves_and_leaves_the_closed_lines() -> None:
     """A terminal shows the open line as it runs, and keeps only closed ones."""
     out = io.StringIO()
     console = Console(file=out, width=80, force_terminal=True, color_system=None)
-    with Screen(console, _HandClock()) as screen:
+    with Screen(console, SetClock().monotonic) as screen:
         screen.show(_folded(_turn_events()[:2]), [])
         screen.show(_folded(_turn_events()), [])
     assert "model   answers" in out.getvalue()
@@ -154,7 +147,7 @@ def test_screen_on_a_terminal_shows_text_while_it_is_said(monkeypatch: pytest.Mo
     out = io.StringIO()
     console = Console(file=out, width=40, force_terminal=True, color_system=None)
     said = "one \x1b[2J " + "wide 漢字 words " * 20 + "and the end"
-    with Screen(console, _HandClock()) as screen:
+    with Screen(console, SetClock().monotonic) as screen:
         screen.show(_folded([*_turn_events()[:2], _delta(said)]), [])
         wait_until(lambda: "and the end" in out.getvalue(), "the text to be drawn")
         live = out.getvalue()
@@ -182,8 +175,8 @@ def test_screen_lets_no_control_characters_through(kept: int) -> None:
         _event("wave.completed", 2.5, step=0, wave=0, calls=["0.0", "0.1"]),
     ]
     calls = [{"call_id": each, "tool": EVIL, "is_error": True, "content": f"told {EVIL}"} for each in ("0.0", "0.1")]
-    out, clock = io.StringIO(), _HandClock()
-    with Screen(Console(file=out, width=80), clock) as screen:
+    out, clock = io.StringIO(), SetClock()
+    with Screen(Console(file=out, width=80), clock.monotonic) as screen:
         screen.show(_folded(events[:kept]), calls)
         clock.now_s += QUIET_S
         screen.show(_folded(events[:kept]), calls)
