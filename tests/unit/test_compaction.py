@@ -17,7 +17,7 @@ from harness_worker.core.gates import MODEL_FLOOR_S
 from harness_worker.core.prompting.prompt import Prompt, RequestKind
 from harness_worker.core.prompting.sent import blocks_of, since_summary
 from harness_worker.core.records import Carried, Message, TurnPreparation
-from harness_worker.core.registration.hooks import Hooks, TurnStart
+from harness_worker.core.registration.hooks import TurnStart
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.visits import MODEL_SLACK_S
 from harness_worker.errors import ModelError, PromptTooLong, Stopped, TransientError
@@ -26,6 +26,7 @@ from harness_worker.turn.model_retries import MODEL_TRIES
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, TIMING, a_turn
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, Told, answers, asks, kinds
+from tests.unit.hook_kit import Recorder
 from tests.unit.simulation.prompts import ids_in
 
 SUMMARY = {"type": "text", "text": "<summary>\nwhat was\n</summary>"}
@@ -238,24 +239,13 @@ def test_preparation_of_an_older_worker_counts_what_was_measured() -> None:
     assert told(engine)[0]["tokens_before"] == 100
 
 
-class Starts(Hooks):
-    """A hook that records which words turns start with."""
-
-    def __init__(self) -> None:
-        self.inputs: list[str] = []
-
-    def on_turn_start(self, event: TurnStart) -> None:
-        """Record its words."""
-        self.inputs.append(event.input)
-
-
 def test_start_is_told_once_though_a_summary_comes_before_the_first_step() -> None:
     """The visit after the summary's also finds a turn without a step."""
-    starts = Starts()
+    starts = Recorder()
     engine = worked(sent_with(100, answers("done")), hooks=(starts,))
     next_turn(engine, answers("well"), asides=(SHORT,))
     assert kinds(engine) == ["step", "compaction", "step"]
-    assert starts.inputs == ["hello", "next"]
+    assert [start.input for start in starts.of(TurnStart)] == ["hello", "next"]
 
 
 # --- what goes wrong

@@ -24,34 +24,9 @@ from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, TIMING
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, answers, asks, raising
+from tests.unit.hook_kit import Recorder
 
 SILENT = TransientError("no answer")
-
-
-class Told(Hooks):
-    """Hooks that count how often they are called."""
-
-    def __init__(self) -> None:
-        self.starts = self.ends = 0
-
-    def on_turn_start(self, event: TurnStart) -> None:  # noqa: ARG002 - the hook's signature
-        """Count it."""
-        self.starts += 1
-
-    def on_turn_end(self, event: TurnEnd) -> None:  # noqa: ARG002 - the hook's signature
-        """Count it."""
-        self.ends += 1
-
-
-class Asked(Hooks):
-    """Hooks that record the calls they are asked about."""
-
-    def __init__(self) -> None:
-        self.tools: list[str] = []
-
-    def on_pre_tool_use(self, event: PreToolUse) -> None:
-        """Note it."""
-        self.tools.append(event.tool)
 
 
 @pytest.fixture
@@ -260,28 +235,28 @@ def test_gate_that_does_not_answer_at_the_end_keeps_nobody_from_hearing_of_it(
     nearly_over: Callable[[Engine], None],
 ) -> None:
     """The commit stands, and the hooks are called."""
-    told = Told()
+    told = Recorder()
     engine = Engine(told)
     nearly_over(engine)
     engine.advance()
     assert engine.turn.status.is_final
-    assert told.ends == 1
+    assert len(told.of(TurnEnd)) == 1
 
 
 def test_bug_at_the_gate_after_the_end_keeps_nobody_from_hearing_of_it() -> None:
     """The end is reported to hooks and judges only once, so it must be done now."""
-    told = Told()
+    told = Recorder()
     engine = Engine(told)
     engine.seen_gate.before["close"] += [lambda: None, raising(RuntimeError("bug"))]
     engine.says(answers("ok"))
     engine.advance()
-    assert (engine.turn.status, told.ends) == (TurnStatus.COMPLETED, 1)
+    assert (engine.turn.status, len(told.of(TurnEnd))) == (TurnStatus.COMPLETED, 1)
 
 
 @pytest.mark.parametrize("operation", ["next_of_session", "next_of_tenant"])
 def test_store_that_does_not_answer_after_the_end_keeps_no_hook_from_hearing_of_it(operation: str) -> None:
     """A waiting turn would be found later, but nobody else would call the hooks."""
-    told = Told()
+    told = Recorder()
     engine = Engine(told)
     engine.store.turns[TURN_ID] = replace(engine.turn, followed=True)
     engine.seen_store.before[operation].append(raising(SILENT))
@@ -289,7 +264,7 @@ def test_store_that_does_not_answer_after_the_end_keeps_no_hook_from_hearing_of_
     engine.advance()
     assert (engine.turn.status, engine.turn.owner) == (TurnStatus.COMPLETED, None)
     assert engine.seen_store.before[operation] == []
-    assert told.ends == 1
+    assert len(told.of(TurnEnd)) == 1
 
 
 def test_reply_is_kept_though_the_gate_does_not_answer(engine: Engine) -> None:
@@ -321,12 +296,12 @@ def test_model_is_not_asked_again_though_the_gate_does_not_answer(
 
 def test_turn_that_is_stopped_does_not_tell_of_its_start() -> None:
     """A hook that hangs at the start would prevent the end in every visit."""
-    told = Told()
+    told = Recorder()
     engine = Engine(told)
     engine.store.turns[TURN_ID] = replace(engine.turn, cancel_requested=True)
     engine.advance()
     assert engine.turn.status is TurnStatus.CANCELLED
-    assert (told.starts, told.ends) == (0, 1)
+    assert (len(told.of(TurnStart)), len(told.of(TurnEnd))) == (0, 1)
 
 
 def silence_gate(engine: Engine) -> None:
@@ -442,14 +417,14 @@ def test_approved_call_of_a_tool_deployed_away_is_denied(arguments: dict[str, in
 
 def test_call_of_a_tool_deployed_away_is_denied_before_its_hooks_are_asked() -> None:
     """Hooks are not asked about calls that will not run."""
-    hook = Asked()
+    hook = Recorder()
     engine = Engine(hook, look=Effect.READ_ONLY, write=Effect.LOCAL_WRITE)
     engine.says(asks("look", "write"), answers("ok"))
     engine.advance()
     engine.run("0.0")
     deploy_away(engine, "write")
     engine.advance()
-    assert (engine.contents, hook.tools) == (["look done", UNKNOWN], ["look"])
+    assert (engine.contents, [event.tool for event in hook.of(PreToolUse)]) == (["look done", UNKNOWN], ["look"])
 
 
 def test_sent_call_of_a_tool_deployed_away_is_waited_for(engine: Engine) -> None:
@@ -494,14 +469,14 @@ def opening_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_bug_in_the_opening_commit_ends_the_turn(late_s: float, reason: StopReason, request: Any) -> None:  # noqa: ANN401
     """Otherwise every visit would meet it, even after the deadline; the call that was sent has its one result."""
-    told = Told()
+    told = Recorder()
     engine = Engine(told)
     engine.dispatched("write")
     request.getfixturevalue("opening_breaks")
     engine.clock.now_s += late_s
     engine.advance()
     assert (engine.turn.status.is_final, engine.turn.stop_reason) == (True, reason)
-    assert (engine.turn.wake_at, engine.turn.owner, told.ends) == (None, None, 1)
+    assert (engine.turn.wake_at, engine.turn.owner, len(told.of(TurnEnd))) == (None, None, 1)
     assert [call.status for call in engine.calls] == [CallStatus.ENDED]
 
 

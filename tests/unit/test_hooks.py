@@ -7,7 +7,7 @@ import re
 from asyncio import CancelledError
 from collections import UserDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 from unittest.mock import create_autospec
 
@@ -23,7 +23,6 @@ from harness_worker.core.registration.hooks import (
     PreToolAnswer,
     PreToolUse,
     Rewrite,
-    StreamChunk,
     TurnEnd,
     TurnStart,
     UsageReport,
@@ -39,54 +38,18 @@ from harness_worker.wire import TurnStatus
 from tests.unit.bad_rules import Unshowable
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks, keys_by_n
+from tests.unit.hook_kit import Recorder
 
 POINTS = ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chunk", "on_usage", "on_turn_end")
-
-
-@dataclass(slots=True)
-class Recorder(Hooks):
-    """Records every call of every hook; about a tool, it answers as it was told to."""
-
-    told: list[HookEvent] = field(default_factory=list[HookEvent])
-    answers: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def on_turn_start(self, event: TurnStart) -> None:
-        """Note it."""
-        self.told.append(event)
-
-    def on_pre_tool_use(self, event: PreToolUse) -> PreToolAnswer:
-        """Note it, and answer."""
-        self.told.append(event)
-        return self.answers.get(event.tool)
-
-    def on_post_tool_use(self, event: PostToolUse) -> None:
-        """Note it."""
-        self.told.append(event)
-
-    def on_stream_chunk(self, event: StreamChunk) -> None:
-        """Note it."""
-        self.told.append(event)
-
-    def on_usage(self, event: UsageReport) -> None:
-        """Note it."""
-        self.told.append(event)
-
-    def on_turn_end(self, event: TurnEnd) -> None:
-        """Note it."""
-        self.told.append(event)
-
-    @property
-    def seen(self) -> list[str]:
-        """What it was called with, in short."""
-        return [f"{type(e).__name__} {getattr(e, 'call_id', '')}".strip() for e in self.told]
 
 
 class Raising(Hooks):
     """A hook that raises at every point."""
 
-    def on_turn_start(self, event: TurnStart) -> None:
-        """Raise."""
+    def _fail(self, event: HookEvent) -> None:
         raise ValueError(event)
+
+    on_turn_start = on_stream_chunk = on_turn_end = _fail
 
     def on_pre_tool_use(self, event: PreToolUse) -> PreToolAnswer:
         """Raise."""
@@ -96,17 +59,9 @@ class Raising(Hooks):
         """Raise what is no ``Exception``."""
         raise CancelledError(event)
 
-    def on_stream_chunk(self, event: StreamChunk) -> None:
-        """Raise."""
-        raise ValueError(event)
-
     def on_usage(self, event: UsageReport) -> None:
         """Raise what cannot be shown."""
         raise Unshowable(event)
-
-    def on_turn_end(self, event: TurnEnd) -> None:
-        """Raise."""
-        raise ValueError(event)
 
 
 def streamed(engine: Engine, text: str) -> None:
@@ -186,7 +141,7 @@ def test_pre_hook_may_rewrite_arguments() -> None:
     engine = Engine(Recorder(answers={"write": Rewrite({"n": 2})}), late)
     engine.dispatched("write")
     assert engine.calls[0].arguments == {"n": 2}
-    (asked,) = (event for event in late.told if isinstance(event, PreToolUse))
+    (asked,) = late.of(PreToolUse)
     assert asked.arguments == {"n": 2}
 
 
