@@ -22,6 +22,7 @@ from harness_worker.testing.messages_stub import MessagesStub, messages_stub
 from harness_worker.testing.postgres import PostgresServer, database_name
 from harness_worker.testing.services import given_or_own_postgres, given_or_own_valkey
 from tests.contract.store_world import World, world_of
+from tests.receiver import Receiver, receiver
 from tests.relay import Relay, relay
 from tests.s3 import S3, s3_service
 
@@ -73,6 +74,13 @@ def stub() -> Generator[MessagesStub]:
     """A provider whose replies the test scripts."""
     with messages_stub() as running:
         yield running
+
+
+@pytest.fixture
+def other() -> Generator[Receiver]:
+    """A receiver of webhooks."""
+    with receiver() as found:
+        yield found
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
 
 import httpx2
 import pytest
@@ -13,18 +12,11 @@ from harness_worker.entrypoints.stack import running_stack
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Json, Outsider, call
 from tests.e2e.test_approvals import say
-from tests.receiver import Receiver, receiver
+from tests.receiver import Receiver
 from tests.stacks import role_pid, run_harness
 
 LONG_S = 30.0
 LEASE_S = 60.0
-
-
-@pytest.fixture
-def other() -> Generator[Receiver]:
-    """A receiver of webhooks."""
-    with receiver() as found:
-        yield found
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -14,29 +15,36 @@ from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.testing.services import valkey_service
 from harness_worker.workloads.state import WorkloadState
 from tests.integration.gateway_kit import Gateway, gateway_on, redis_at
-from tests.receiver import Receiver, receiver
 
 
 @pytest.fixture(scope="session")
-def own_redis(valkey_url: str) -> str:
+def gateway_redis(valkey_url: str) -> str:
     """The URL of a Redis database that only tests of the gateway use."""
     return valkey_url.rpartition("/")[0] + "/7"
 
 
 @pytest.fixture
-def gateway(database_url: str, own_redis: str, request: Any) -> Generator[Gateway]:  # noqa: ANN401 - it has no types
+def gateway(database_url: str, gateway_redis: str, request: Any) -> Generator[Gateway]:  # noqa: ANN401 - it has no types
     """A gateway with live events, once on each kind of database; marks called ``gateway`` have its settings."""
     marks: list[pytest.Mark] = [*request.node.iter_markers("gateway")]
     settings = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
-    with gateway_on(database_url, own_redis, **settings) as running:
+    with gateway_on(database_url, gateway_redis, **settings) as running:
         yield running
 
 
 @pytest.fixture
-def uncounted(own_redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def pool() -> Generator[ThreadPoolExecutor]:
+    """Threads for requests that wait; if a test fails, they end with the gateway."""
+    threads = ThreadPoolExecutor(4)
+    yield threads
+    threads.shutdown(wait=False, cancel_futures=True)
+
+
+@pytest.fixture
+def uncounted(gateway_redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no post counted yet, and each that comes, however slow the machine is."""
     monkeypatch.setattr(rates, "SILENCE_S", 20.0)
-    with closing(redis_at(own_redis)) as redis:
+    with closing(redis_at(gateway_redis)) as redis:
         for key in redis.scan_iter(f"{rates.PREFIX}:*"):
             redis.delete(key)
 
@@ -54,13 +62,6 @@ def redis_url() -> Generator[str]:
     """A Valkey that only this test uses."""
     with valkey_service() as url:
         yield url
-
-
-@pytest.fixture
-def other() -> Generator[Receiver]:
-    """A receiver of webhooks."""
-    with receiver() as found:
-        yield found
 
 
 @pytest.fixture

@@ -235,17 +235,17 @@ class Gateway:
 
 
 @contextmanager
-def gateway_on(database_url: str, own_redis: str, **settings: Any) -> Generator[Gateway]:
+def gateway_on(database_url: str, gateway_redis: str, **settings: Any) -> Generator[Gateway]:
     """A gateway on a migrated database, with one agent published.
 
     It has the same Redis as the stand-in for workers, unless ``redis_url`` among the settings is another one.
     """
-    places = {"database_url": database_url, "redis_url": own_redis}
+    places = {"database_url": database_url, "redis_url": gateway_redis}
     chosen = Settings.model_validate(
         {**places, "dev_keyless": True, "publish_timeout_s": PUBLISH_TIMEOUT_S, **settings}
     )
     engine = sync_engine(database_url)
-    broker = redis_at(own_redis)
+    broker = redis_at(gateway_redis)
     try:
         worker = Worker(engine=engine, redis=broker)
         worker.publish_agent()

@@ -61,12 +61,12 @@ class Place:
 
 
 @pytest.fixture
-def place(database_url: str, own_redis: str, tmp_path: Path) -> Generator[Place]:
+def place(database_url: str, gateway_redis: str, tmp_path: Path) -> Generator[Place]:
     """A place on each kind of database."""
-    with gateway_on(database_url, own_redis, redis_url=NOWHERE):
+    with gateway_on(database_url, gateway_redis, redis_url=NOWHERE):
         pass  # The agent is published.
     engine = create_engine(sync_url(database_url))
-    yield Place(engine=engine, database_url=database_url, redis_url=own_redis, directory=tmp_path)
+    yield Place(engine=engine, database_url=database_url, redis_url=gateway_redis, directory=tmp_path)
     engine.dispose()
 
 

@@ -28,11 +28,11 @@ ID = "art_1"
 
 
 @pytest.fixture
-def gateway(database_url: str, own_redis: str, tmp_path: Path) -> Generator[Gateway]:
+def gateway(database_url: str, gateway_redis: str, tmp_path: Path) -> Generator[Gateway]:
     """A gateway on each kind of database, with a file store in which there is one artifact."""
     url = f"file://{tmp_path}/blobs"
     FsspecBlobs(url).put(artifact_key("turn", ID), DATA.encode())
-    with gateway_on(database_url, own_redis, redis_url=NOWHERE, artifact_url=url) as running:
+    with gateway_on(database_url, gateway_redis, redis_url=NOWHERE, artifact_url=url) as running:
         running.worker.artifact(ID, SIZE)
         yield running
 
@@ -120,20 +120,20 @@ def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
     problem_of(got(gateway), 404, "not_found")
 
 
-def test_artifact_of_an_unknown_store_says_which_setting_is_missing(sqlite_url: str, own_redis: str) -> None:
+def test_artifact_of_an_unknown_store_says_which_setting_is_missing(sqlite_url: str, gateway_redis: str) -> None:
     """A gateway without the setting for the store does not claim that there are no artifacts."""
-    with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE) as gateway:
+    with gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE) as gateway:
         gateway.worker.artifact(ID, SIZE)
         assert "HARNESS_ARTIFACT_URL" in problem_of(got(gateway), 503, "not_ready")["detail"]
 
 
 @pytest.mark.acceptance
 def test_artifact_of_a_store_that_does_not_answer_is_worth_another_try(
-    sqlite_url: str, own_redis: str, reach_s3: Callable[[S3], None]
+    sqlite_url: str, gateway_redis: str, reach_s3: Callable[[S3], None]
 ) -> None:
     """Errors of the library that accesses S3 are reported as errors of the store."""
     reach_s3(S3(url=f"http://{LOOPBACK}:{free_port()}"))
-    with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE, artifact_url="s3://bucket") as gateway:
+    with gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE, artifact_url="s3://bucket") as gateway:
         gateway.worker.artifact(ID, SIZE)
         assert "does not answer" in problem_of(got(gateway), 503, "not_ready")["detail"]
 
@@ -148,12 +148,15 @@ def pipe(tmp_path: Path) -> Path:
 
 
 def test_artifact_store_that_hangs_holds_up_nothing_else(
-    sqlite_url: str, own_redis: str, pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, gateway_redis: str, pipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each reader gets an answer in time; long request bodies, which also need threads, are read meanwhile."""
     monkeypatch.setattr(gateway_artifacts, "READ_TIMEOUT_S", 1.0)
     settings = {"artifact_url": f"file://{tmp_path}"}
-    with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE, **settings) as gateway, ThreadPoolExecutor(40) as clients:
+    with (
+        gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE, **settings) as gateway,
+        ThreadPoolExecutor(40) as clients,
+    ):
         gateway.worker.artifact(ID, SIZE)
         readers = [clients.submit(got, gateway) for _ in range(40)]
         gateway.posted(input="x" * 200_000)
@@ -162,10 +165,12 @@ def test_artifact_store_that_hangs_holds_up_nothing_else(
 
 
 @pytest.mark.usefixtures("pipe")
-def test_artifact_store_that_hangs_does_not_keep_the_process(sqlite_url: str, own_redis: str, tmp_path: Path) -> None:
+def test_artifact_store_that_hangs_does_not_keep_the_process(
+    sqlite_url: str, gateway_redis: str, tmp_path: Path
+) -> None:
     """SIGTERM ends the gateway although a thread of it still waits for the store."""
     place = {"HARNESS_ARTIFACT_URL": f"file://{tmp_path}"}
-    with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE) as gateway:
+    with gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE) as gateway:
         gateway.worker.artifact(ID, SIZE)
     with gateway_process(sqlite_url, NOWHERE, tmp_path / "log", grace_s=2, **place) as running:
         with pytest.raises(httpx2.ReadTimeout):

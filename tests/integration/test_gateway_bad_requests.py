@@ -23,11 +23,11 @@ GOOD = {"agent": AGENT, "input": "hello"}
 
 
 @pytest.fixture(scope="module")
-def gateway(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory, own_redis: str) -> Generator[Gateway]:
+def gateway(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory, gateway_redis: str) -> Generator[Gateway]:
     """One gateway for the whole module, which accepts nothing in it."""
     file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("gateway") / "harness.db")
     with gateway_on(
-        f"sqlite:///{file}", own_redis, redis_url=NOWHERE, max_body_bytes=100_000, body_idle_s=2.0
+        f"sqlite:///{file}", gateway_redis, redis_url=NOWHERE, max_body_bytes=100_000, body_idle_s=2.0
     ) as running:
         yield running
 
@@ -157,10 +157,10 @@ def test_body_that_stops_coming_is_408(gateway: Gateway) -> None:
     assert json.loads(body)["code"] == "body_too_slow"
 
 
-def test_body_that_comes_byte_by_byte_is_408(sqlite_url: str, own_redis: str) -> None:
+def test_body_that_comes_byte_by_byte_is_408(sqlite_url: str, gateway_redis: str) -> None:
     """A client that keeps sending, but very slowly, cannot hold its connection for ever either."""
     with (
-        gateway_on(sqlite_url, own_redis, redis_url=NOWHERE, body_idle_s=0.3) as hurried,
+        gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE, body_idle_s=0.3) as hurried,
         posting(hurried, b"{", content_bytes=100_000) as client,
     ):
         client.settimeout(0.05)

@@ -217,11 +217,11 @@ def test_turns_of_one_session_wait_for_each_other(gateway: Gateway) -> None:
     assert [len(gateway.worker.wake_ups(turn_id, "batch")) for turn_id in ids] == [0, 1, 1, 0, 1]
 
 
-def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, own_redis: str) -> None:
+def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, gateway_redis: str) -> None:
     """Whatever order the batches name the sessions in, there is no deadlock, and no number is given twice."""
     names = [{"session_id": f"s{number}"} for number in range(5)]
     middle = select(sessions).where(sessions.c.id == "s2").with_for_update()
-    with gateway_on(postgres_url, own_redis) as gateway, ThreadPoolExecutor(2) as threads:
+    with gateway_on(postgres_url, gateway_redis) as gateway, ThreadPoolExecutor(2) as threads:
         gateway.posted_batch(*names)
         with gateway.worker.engine.begin() as connection:
             connection.execute(middle)
@@ -233,11 +233,11 @@ def test_batches_of_the_same_sessions_at_once_are_all_stored(postgres_url: str, 
     assert sorted(map(tuple, given)) == sorted((name["session_id"], n) for name in names for n in (1, 2, 3))
 
 
-def test_batch_is_cancelled_while_its_sessions_get_further_turns(postgres_url: str, own_redis: str) -> None:
+def test_batch_is_cancelled_while_its_sessions_get_further_turns(postgres_url: str, gateway_redis: str) -> None:
     """Both lock the same turns; whatever order the first batch named the sessions in, there is no deadlock."""
     names = [{"session_id": f"s{number}"} for number in range(5)]
     middle = select(turns).where(turns.c.session_id == "s2").with_for_update(key_share=True)
-    with gateway_on(postgres_url, own_redis) as gateway, ThreadPoolExecutor(2) as threads:
+    with gateway_on(postgres_url, gateway_redis) as gateway, ThreadPoolExecutor(2) as threads:
         batch, _ = gateway.posted_batch(*names[::-1])
         with gateway.worker.engine.begin() as connection:
             connection.execute(middle)

@@ -129,10 +129,10 @@ def test_post_that_is_too_early_is_refused_when_patience_ends(gateway: Gateway) 
     assert refused.value.retry_after_s > 3_600
 
 
-def test_any_number_of_threads_may_share_a_client(sqlite_url: str, own_redis: str) -> None:
+def test_any_number_of_threads_may_share_a_client(sqlite_url: str, gateway_redis: str) -> None:
     """Each that follows a turn keeps a connection; others are served beside them."""
     with (
-        gateway_on(sqlite_url, own_redis) as gateway,
+        gateway_on(sqlite_url, gateway_redis) as gateway,
         GatewayClient(gateway.url, patience_s=0, timeout_s=10) as client,
         ExitStack() as streams,
     ):

@@ -45,10 +45,10 @@ def blobs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gateway(database_url: str, own_redis: str, blobs: Path) -> Generator[Gateway]:
+def gateway(database_url: str, gateway_redis: str, blobs: Path) -> Generator[Gateway]:
     """A gateway with the file's artifact."""
     url = f"file://{blobs.parents[1]}"
-    with gateway_on(database_url, own_redis, redis_url=NOWHERE, artifact_url=url) as running:
+    with gateway_on(database_url, gateway_redis, redis_url=NOWHERE, artifact_url=url) as running:
         yield running
 
 

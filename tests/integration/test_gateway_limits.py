@@ -339,10 +339,12 @@ def test_openai_client_waits_as_long_as_it_is_told(gateway: Gateway) -> None:
 
 
 @pytest.fixture
-def apart(sqlite_url: str, own_redis: str, monkeypatch: pytest.MonkeyPatch) -> Apart:
+def apart(sqlite_url: str, gateway_redis: str, monkeypatch: pytest.MonkeyPatch) -> Apart:
     """Gateways that count in a Redis of their own, which is not the broker."""
     monkeypatch.setattr(rates, "SILENCE_S", 2.0)  # a machine under load is no Redis that hangs
-    return lambda url: gateway_on(sqlite_url, own_redis, redis_url=url, broker_url=own_redis, tenant_rate="1/hour")
+    return lambda url: gateway_on(
+        sqlite_url, gateway_redis, redis_url=url, broker_url=gateway_redis, tenant_rate="1/hour"
+    )
 
 
 def test_posts_are_let_through_while_redis_is_away(apart: Apart, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,9 +30,9 @@ SAID = "done"
 
 
 @pytest.fixture
-def gateway(sqlite_url: str, own_redis: str) -> Generator[Gateway]:
+def gateway(sqlite_url: str, gateway_redis: str) -> Generator[Gateway]:
     """A gateway with fast heartbeats that already receives live events, on SQLite alone."""
-    with gateway_on(sqlite_url, own_redis, sse_heartbeat_s=0.2) as running:
+    with gateway_on(sqlite_url, gateway_redis, sse_heartbeat_s=0.2) as running:
         wait_until(lambda: "xread" in _commands(running), "the gateway to listen")
         yield running
 
@@ -48,14 +48,6 @@ def client(gateway: Gateway) -> Generator[Client]:
     """The client of that gateway."""
     with client_of(gateway.url) as client:
         yield client
-
-
-@pytest.fixture
-def pool() -> Generator[ThreadPoolExecutor]:
-    """Threads for requests that wait; if a test fails, they end with the gateway."""
-    threads = ThreadPoolExecutor(4)
-    yield threads
-    threads.shutdown(wait=False, cancel_futures=True)
 
 
 def say(gateway: Gateway, turn_id: str, *heard: str) -> None:
@@ -98,9 +90,9 @@ def test_stream_is_whole_though_hints_are_lost(
     assert pieces == passed_on
 
 
-def test_stream_needs_no_live_events(sqlite_url: str, own_redis: str, pool: ThreadPoolExecutor) -> None:
+def test_stream_needs_no_live_events(sqlite_url: str, gateway_redis: str, pool: ThreadPoolExecutor) -> None:
     """While Redis is down, the stream is made from the journal."""
-    with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE) as gateway, client_of(gateway.url) as client:
+    with gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE) as gateway, client_of(gateway.url) as client:
         reading = pool.submit(lambda: [event.type for event in client.respond(stream=True)])
         wait_until(gateway.ids, "the turn")
         (turn_id,) = gateway.ids()
@@ -372,10 +364,10 @@ def test_response_has_what_was_asked_for(client: Client) -> None:
 # --- conversations ----------------------------------------------------------------------------------------------------
 
 
-def test_conversation_goes_on_and_does_not_fork(database_url: str, own_redis: str) -> None:
+def test_conversation_goes_on_and_does_not_fork(database_url: str, gateway_redis: str) -> None:
     """The next response is the session's next turn; only the session's last response can be continued."""
     with (
-        gateway_on(database_url, own_redis) as gateway,
+        gateway_on(database_url, gateway_redis) as gateway,
         client_of(gateway.url) as client,
     ):
         first = client.respond(background=True)

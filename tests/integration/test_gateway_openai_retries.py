@@ -20,14 +20,6 @@ def database_url(line: Relay) -> str:
 
 
 @pytest.fixture
-def pool() -> Generator[ThreadPoolExecutor]:
-    """A thread for a request that waits; if a test fails, it ends with the gateway."""
-    threads = ThreadPoolExecutor(1)
-    yield threads
-    threads.shutdown(wait=False, cancel_futures=True)
-
-
-@pytest.fixture
 def client(gateway: Gateway) -> Generator[Client]:
     """The client of that gateway."""
     with client_of(gateway.url) as client:

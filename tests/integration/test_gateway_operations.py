@@ -69,12 +69,12 @@ def test_bug_announces_that_its_connection_is_closed(gateway: Gateway, caplog: p
 
 
 def test_rush_waits_in_line_and_is_told_of_it_where_that_takes_too_long(
-    postgres_url: str, own_redis: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, gateway_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that get no database connection in time are told to try again later; the others are served."""
     monkeypatch.setattr(gateway_database, "POOL_SIZE", 1)  # and one more at need
     monkeypatch.setattr(gateway_database, "POOL_TIMEOUT_S", 0.5)
-    with gateway_on(postgres_url, own_redis, redis_url=NOWHERE) as gateway, ThreadPoolExecutor(8) as clients:
+    with gateway_on(postgres_url, gateway_redis, redis_url=NOWHERE) as gateway, ThreadPoolExecutor(8) as clients:
         gateway.posted()
         with gateway.worker.engine.begin() as connection:
             connection.execute(text("lock table turns in access exclusive mode"))
@@ -98,12 +98,12 @@ WALKS = ("metadata.k=never", "agent=nobody", "status=failed&agent=nobody")
 
 
 def test_lists_that_may_walk_all_turns_hold_one_connection_of_a_tenant(
-    postgres_url: str, own_redis: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, gateway_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many are requested at once, the others wait for that connection, and other requests get theirs."""
     monkeypatch.setattr(gateway_database, "POOL_SIZE", 1)  # and one more at need
     monkeypatch.setattr(gateway_database, "POOL_TIMEOUT_S", 0.5)
-    with gateway_on(postgres_url, own_redis, redis_url=NOWHERE) as gateway, ThreadPoolExecutor(8) as clients:
+    with gateway_on(postgres_url, gateway_redis, redis_url=NOWHERE) as gateway, ThreadPoolExecutor(8) as clients:
         with gateway.worker.engine.begin() as connection:
             connection.execute(text("lock table turns in access exclusive mode"))
             lists = [clients.submit(gateway.http.get, f"/v1/turns?{query}") for query in WALKS * 2]
@@ -296,11 +296,11 @@ def test_gateway_leaves_a_server_that_only_reads(postgres_url: str) -> None:
     assert is_another
 
 
-def test_gateway_on_a_server_that_only_reads_is_not_ready(postgres_url: str, own_redis: str) -> None:
+def test_gateway_on_a_server_that_only_reads_is_not_ready(postgres_url: str, gateway_redis: str) -> None:
     """After a failover ``/readyz`` and posts say so; connections from then are dropped once the server takes writes."""
     writes = postgres_url.replace("+psycopg", "") + "?options=-c%20default_transaction_read_only%3Doff"
     with (
-        gateway_on(postgres_url, own_redis) as gateway,
+        gateway_on(postgres_url, gateway_redis) as gateway,
         psycopg.connect(writes, autocommit=True) as admin,
     ):
         assert gateway.http.get("/readyz").status_code == 200
@@ -557,7 +557,7 @@ def test_openapi_bounds_numbers_in_the_words_of_json_schema(gateway: Gateway) ->
     assert [jsonschema_rs.is_valid(limit, number) for number in (0, 1, 200, 201)] == [False, True, True, False]
 
 
-def test_shutdown_answers_those_who_wait(sqlite_url: str, own_redis: str, tmp_path: Path) -> None:
+def test_shutdown_answers_those_who_wait(sqlite_url: str, gateway_redis: str, tmp_path: Path) -> None:
     """SIGTERM ends waits and streams at once with a true answer, closes idle connections, and ends the process."""
     opened = threading.Event()
 
@@ -567,9 +567,9 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, own_redis: str, tmp_pa
             opened.set()
             return "".join(stream.iter_text())
 
-    with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE):
+    with gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE):
         pass  # The agent is published.
-    with gateway_process(sqlite_url, own_redis, tmp_path / "log") as gateway:
+    with gateway_process(sqlite_url, gateway_redis, tmp_path / "log") as gateway:
         url = gateway.url
         with ThreadPoolExecutor(2) as pool, httpx2.Client() as idle:
             assert idle.get(f"{url}/healthz").headers.get("connection") is None
@@ -593,13 +593,13 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, own_redis: str, tmp_pa
     ],
 )
 def test_shutdown_answers_those_who_wait_though_the_database_stands_still(
-    line: Relay, own_redis: str, tmp_path: Path, path: str, asked: dict[str, str], status: int
+    line: Relay, gateway_redis: str, tmp_path: Path, path: str, asked: dict[str, str], status: int
 ) -> None:
     """The turn is stored, so it is answered as it was last seen; without an answer, OpenAI's client would ask again."""
-    with gateway_on(line.url, own_redis, redis_url=NOWHERE):
+    with gateway_on(line.url, gateway_redis, redis_url=NOWHERE):
         pass  # The agent is published.
-    broker = redis_at(own_redis)
-    with closing(broker), gateway_process(line.url, own_redis, tmp_path / "log") as gateway:
+    broker = redis_at(gateway_redis)
+    with closing(broker), gateway_process(line.url, gateway_redis, tmp_path / "log") as gateway:
         url = gateway.url
         before = broker.llen(turn_queue("interactive"))
         with ThreadPoolExecutor(1) as pool:
@@ -617,9 +617,11 @@ def test_shutdown_answers_those_who_wait_though_the_database_stands_still(
 UNFINISHED: Final = b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
 
 
-def test_shutdown_tells_those_whose_time_is_over_to_come_again(sqlite_url: str, own_redis: str, tmp_path: Path) -> None:
+def test_shutdown_tells_those_whose_time_is_over_to_come_again(
+    sqlite_url: str, gateway_redis: str, tmp_path: Path
+) -> None:
     """The server cancels them; nothing in the log looks like a bug."""
-    with gateway_process(sqlite_url, own_redis, tmp_path / "log", grace_s=2) as gateway:
+    with gateway_process(sqlite_url, gateway_redis, tmp_path / "log", grace_s=2) as gateway:
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as client:
             client.sendall(UNFINISHED)
             assert client.recv(1_000).startswith(b"HTTP/1.1 100 "), "its body is waited for"
@@ -634,11 +636,11 @@ def test_shutdown_tells_those_whose_time_is_over_to_come_again(sqlite_url: str, 
 
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
 def test_ctrl_c_ends_a_gateway_that_stops_at_once(
-    sqlite_url: str, own_redis: str, tmp_path: Path, first: signal.Signals
+    sqlite_url: str, gateway_redis: str, tmp_path: Path, first: signal.Signals
 ) -> None:
     """It waits for no request any longer, whose connection is cut; nothing in the log looks like a bug."""
     with (
-        gateway_process(sqlite_url, own_redis, tmp_path / "log", grace_s=600) as gateway,
+        gateway_process(sqlite_url, gateway_redis, tmp_path / "log", grace_s=600) as gateway,
         socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as client,
     ):
         client.sendall(UNFINISHED)
@@ -665,12 +667,12 @@ def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str) -> Non
     assert "Traceback" not in told.stderr
 
 
-def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, own_redis: str, tmp_path: Path) -> None:
+def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, gateway_redis: str, tmp_path: Path) -> None:
     """Each line has method, path, status and time, in ASCII; inputs, keys and queries are not logged."""
-    with gateway_on(sqlite_url, own_redis, redis_url=NOWHERE):
+    with gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE):
         pass
     log = tmp_path / "log"
-    with gateway_process(sqlite_url, own_redis, log) as gateway:
+    with gateway_process(sqlite_url, gateway_redis, log) as gateway:
         url = gateway.url
         headers = {"Authorization": "Bearer my-key"}
         httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)

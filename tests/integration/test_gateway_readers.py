@@ -70,13 +70,13 @@ class Process:
 
 
 @pytest.fixture
-def process(sqlite_url: str, own_redis: str, tmp_path: Path) -> Generator[Process]:
+def process(sqlite_url: str, gateway_redis: str, tmp_path: Path) -> Generator[Process]:
     """A gateway in a process of its own."""
     with (
-        gateway_on(sqlite_url, own_redis) as hand,
-        gateway_process(sqlite_url, own_redis, tmp_path / "log", HARNESS_LOG_LEVEL="INFO") as running,
+        gateway_on(sqlite_url, gateway_redis) as hand,
+        gateway_process(sqlite_url, gateway_redis, tmp_path / "log", HARNESS_LOG_LEVEL="INFO") as running,
     ):
-        redis_port = urlsplit(own_redis).port or 0
+        redis_port = urlsplit(gateway_redis).port or 0
         yield Process(port=running.port, pid=running.process.pid, hand=hand, redis_port=redis_port)
 
 

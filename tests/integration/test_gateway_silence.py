@@ -73,10 +73,10 @@ def test_gateway_heals_though_its_connections_are_never_answered(
     ("path", "whole"), [("/readyz", '{"status":"ok"}'), ("/metrics", 'harness_source_up{source="database"} 1.0')]
 )
 def test_probe_is_answered_in_time_though_the_database_ends_nothing_that_is_cancelled(
-    line: Relay, own_redis: str, monkeypatch: pytest.MonkeyPatch, path: str, whole: str
+    line: Relay, gateway_redis: str, monkeypatch: pytest.MonkeyPatch, path: str, whole: str
 ) -> None:
     """The driver waits until Postgres has cancelled the statement, but the request does not wait for the driver."""
-    with gateway_on(line.url, own_redis) as gateway:
+    with gateway_on(line.url, gateway_redis) as gateway:
         monkeypatch.setattr(health, "CHECK_TIMEOUT_S", PROBE_S)
         monkeypatch.setattr(figures, "TIMEOUT_S", PROBE_S)
         wait_until(lambda: whole in gateway.http.get(path).text, "the gateway to have a connection")

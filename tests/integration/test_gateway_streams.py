@@ -264,12 +264,12 @@ def test_stream_works_without_redis(gateway: Gateway, listen: Listen) -> None:
 
 
 def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(
-    sqlite_url: str, own_redis: str, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, gateway_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A live event comes long before the next look into SQL, which is 20 s away here."""
     monkeypatch.setattr(event_stream, "POLL_S", 20.0)
     with (
-        gateway_on(sqlite_url, own_redis, sse_heartbeat_s=20.0) as gateway,
+        gateway_on(sqlite_url, gateway_redis, sse_heartbeat_s=20.0) as gateway,
         ThreadPoolExecutor(1) as pool,
     ):
         turn_id = gateway.posted()["id"]
@@ -286,10 +286,10 @@ def test_live_event_reaches_a_waiter_before_the_next_look_into_sql(
     assert sorted(delays)[2] < gateway.settings.sse_heartbeat_s / 4, delays
 
 
-def test_stream_goes_on_while_the_database_stands_still(line: Relay, own_redis: str) -> None:
+def test_stream_goes_on_while_the_database_stands_still(line: Relay, gateway_redis: str) -> None:
     """Heartbeats and live events continue, because clients take a silent stream for a broken one."""
     with (
-        gateway_on(line.url, own_redis, sse_heartbeat_s=0.2) as gateway,
+        gateway_on(line.url, gateway_redis, sse_heartbeat_s=0.2) as gateway,
         ThreadPoolExecutor(1) as pool,
     ):
         turn_id = gateway.posted()["id"]

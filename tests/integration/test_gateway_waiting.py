@@ -38,17 +38,10 @@ ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 
 
 @pytest.fixture
-def gateway(sqlite_url: str, own_redis: str) -> Generator[Gateway]:
+def gateway(sqlite_url: str, gateway_redis: str) -> Generator[Gateway]:
     """A gateway with live events, on SQLite alone."""
-    with gateway_on(sqlite_url, own_redis) as running:
+    with gateway_on(sqlite_url, gateway_redis) as running:
         yield running
-
-
-@pytest.fixture
-def pool() -> Generator[ThreadPoolExecutor]:
-    """Threads for requests that wait."""
-    with ThreadPoolExecutor(4) as threads:
-        yield threads
 
 
 def waiting_post(pool: ThreadPoolExecutor, gateway: Gateway, **given: Any) -> tuple[Future[httpx2.Response], str]:
@@ -83,10 +76,10 @@ def test_wait_ends_with_the_turn_as_200(gateway: Gateway, pool: ThreadPoolExecut
 
 @pytest.mark.parametrize("redis_up", [True, False])
 def test_wait_finds_an_end_that_no_live_event_told(
-    sqlite_url: str, own_redis: str, pool: ThreadPoolExecutor, *, redis_up: bool
+    sqlite_url: str, gateway_redis: str, pool: ThreadPoolExecutor, *, redis_up: bool
 ) -> None:
     """Without live events the wait looks into SQL every second."""
-    with gateway_on(sqlite_url, own_redis, redis_url=own_redis if redis_up else NOWHERE) as gateway:
+    with gateway_on(sqlite_url, gateway_redis, redis_url=gateway_redis if redis_up else NOWHERE) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
         gateway.worker.finish(turn_id, live=False)
         assert answer.result(SOON_S).status_code == 200
@@ -109,14 +102,14 @@ def test_wait_ends_where_a_turn_below_waits_for_a_person(
     assert [action["turn_id"] for action in response.json()["subagent_actions"]] == [below]
 
 
-def test_wait_that_ends_first_is_202(database_url: str, own_redis: str) -> None:
+def test_wait_that_ends_first_is_202(database_url: str, gateway_redis: str) -> None:
     """If the turn takes longer than the wait, the answer is 202 with its current state; no connection is lost."""
     lost = list[object]()
 
     def told(*about: object) -> None:
         lost.append(about)
 
-    with gateway_on(database_url, own_redis) as gateway:
+    with gateway_on(database_url, gateway_redis) as gateway:
         event.listen(Pool, "invalidate", told)
         try:
             response = gateway.post(prefer="wait=3")
@@ -126,9 +119,11 @@ def test_wait_that_ends_first_is_202(database_url: str, own_redis: str) -> None:
     assert lost == []
 
 
-def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, own_redis: str, pool: ThreadPoolExecutor) -> None:
+def test_wait_goes_on_for_a_slow_look_at_the_end(
+    postgres_url: str, gateway_redis: str, pool: ThreadPoolExecutor
+) -> None:
     """A turn that ended in time is answered with its end, even if the database is slow to show it."""
-    with gateway_on(postgres_url, own_redis) as gateway:
+    with gateway_on(postgres_url, gateway_redis) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=50")
         wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up")
         with gateway.worker.engine.begin() as lock:
@@ -141,10 +136,10 @@ def test_wait_goes_on_for_a_slow_look_at_the_end(postgres_url: str, own_redis: s
 
 @pytest.mark.parametrize("key", [None, "k"])
 def test_wait_ends_in_time_though_the_database_stands_still(
-    line: Relay, own_redis: str, pool: ThreadPoolExecutor, key: str | None
+    line: Relay, gateway_redis: str, pool: ThreadPoolExecutor, key: str | None
 ) -> None:
     """The turn is stored, so it is answered as it was last seen."""
-    with gateway_on(line.url, own_redis) as gateway:
+    with gateway_on(line.url, gateway_redis) as gateway:
         answer, turn_id = waiting_post(pool, gateway, prefer="wait=3", key=key)
         wait_until(lambda: gateway.worker.wake_ups(turn_id), "the wake-up, which follows the commit")
         line.silence()
@@ -153,10 +148,10 @@ def test_wait_ends_in_time_though_the_database_stands_still(
 
 
 def test_openai_wait_ends_in_time_though_the_database_stands_still(
-    line: Relay, own_redis: str, pool: ThreadPoolExecutor
+    line: Relay, gateway_redis: str, pool: ThreadPoolExecutor
 ) -> None:
     """The answer comes before the client would retry, which would make another turn."""
-    with gateway_on(line.url, own_redis) as gateway:
+    with gateway_on(line.url, gateway_redis) as gateway:
         headers, body = {"x-stainless-read-timeout": "4"}, {"model": "support", "input": "hi"}
         answer = pool.submit(gateway.http.post, "/v1/responses", headers=headers, json=body)
         wait_until(
@@ -171,9 +166,9 @@ def test_openai_wait_ends_in_time_though_the_database_stands_still(
 WAITERS: Final = 50
 
 
-def test_many_who_wait_look_into_sql_together(postgres_url: str, own_redis: str) -> None:
+def test_many_who_wait_look_into_sql_together(postgres_url: str, gateway_redis: str) -> None:
     """However many wait, they share their queries, so that other requests do not wait behind them."""
-    with gateway_on(postgres_url, own_redis) as gateway:
+    with gateway_on(postgres_url, gateway_redis) as gateway:
         answers, looks = asyncio.run(wait_together(gateway))
     assert answers == [202] * WAITERS
     assert 0 < looks < WAITERS, f"{looks}: each looks every second for four"
@@ -231,10 +226,10 @@ def test_repeat_waits_as_its_first_request_would(gateway: Gateway, pool: ThreadP
 
 
 def test_key_of_a_gateway_that_died_is_answered_with_its_turn(
-    gateway: Gateway, own_redis: str, tmp_path: Path, pool: ThreadPoolExecutor
+    gateway: Gateway, gateway_redis: str, tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
     """If the first request was never answered, repeats get the turn once it has ended, all with one status."""
-    with gateway_process(gateway.settings.database_url, own_redis, tmp_path / "log") as doomed:
+    with gateway_process(gateway.settings.database_url, gateway_redis, tmp_path / "log") as doomed:
         headers = {"Prefer": "wait=50", "Idempotency-Key": "k"}
         first = pool.submit(httpx2.post, f"{doomed.url}/v1/turns", json=gateway.defaults, headers=headers, timeout=60)
         (turn_id,) = wait_until(gateway.ids, "the turn to be stored")

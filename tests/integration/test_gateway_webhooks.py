@@ -288,10 +288,10 @@ class Delivering:
 
 
 @pytest.fixture
-def told_by_a_process(gateway: Gateway, own_redis: str, other: Receiver, tmp_path: Path) -> Generator[Delivering]:
+def told_by_a_process(gateway: Gateway, gateway_redis: str, other: Receiver, tmp_path: Path) -> Generator[Delivering]:
     """The same for a gateway that runs in a process of its own, as on another machine."""
     other.answers.append(other.hang)
-    place = (gateway.settings.database_url, own_redis, log := tmp_path / "log")
+    place = (gateway.settings.database_url, gateway_redis, log := tmp_path / "log")
     with gateway_process(*place, HARNESS_WEBHOOK_SECRET=SECRET, HARNESS_WEBHOOK_PRIVATE="1") as running:
         body = {**gateway.defaults, "webhook": other.url}
         turn_id = httpx2.post(f"{running.url}/v1/turns", json=body, trust_env=False).json()["id"]

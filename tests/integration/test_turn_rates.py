@@ -26,11 +26,11 @@ async def is_admitted(rates: TurnRates, tenant: str) -> bool:
     return True
 
 
-def on_redis(own_redis: str, work: Callable[[TurnRates], Awaitable[None]]) -> None:
+def on_redis(gateway_redis: str, work: Callable[[TurnRates], Awaitable[None]]) -> None:
     """Do the work with rates of two posts per hour."""
 
     async def run() -> None:
-        rates = TurnRates(own_redis, "2/hour")
+        rates = TurnRates(gateway_redis, "2/hour")
         try:
             await work(rates)
         finally:
@@ -45,7 +45,7 @@ def tenants(count: int) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("count", [1, 300])
-def test_flood_is_counted_to_its_last_post(own_redis: str, caplog: pytest.LogCaptureFixture, count: int) -> None:
+def test_flood_is_counted_to_its_last_post(gateway_redis: str, caplog: pytest.LogCaptureFixture, count: int) -> None:
     """However many posts wait for a connection, that is not taken for a Redis that is away."""
     names = tenants(count)
 
@@ -53,11 +53,11 @@ def test_flood_is_counted_to_its_last_post(own_redis: str, caplog: pytest.LogCap
         posts = [is_admitted(rates, names[number % count]) for number in range(POSTS)]
         assert sum(await asyncio.gather(*posts)) == 2 * count
 
-    on_redis(own_redis, flood)
+    on_redis(gateway_redis, flood)
     assert not [record for record in caplog.records if "HARNESS_TENANT_RATE" in record.message]
 
 
-def test_flood_waits_for_itself(own_redis: str) -> None:
+def test_flood_waits_for_itself(gateway_redis: str) -> None:
     """A post of another tenant is counted long before the flood's posts that came earlier."""
     noisy, quiet = tenants(2)
 
@@ -67,4 +67,4 @@ def test_flood_waits_for_itself(own_redis: str) -> None:
         assert sum(post.done() for post in posts) < POSTS / 2
         await asyncio.gather(*posts)
 
-    on_redis(own_redis, flood)
+    on_redis(gateway_redis, flood)

@@ -129,9 +129,9 @@ def test_who_was_overtaken_by_a_newer_event_writes_nothing(gateway: Gateway, tur
     assert status_of(gateway, turn_id) == "delivered"
 
 
-def test_claim_does_not_wait_for_whoever_works_on_the_turn(postgres_url: str, own_redis: str) -> None:
+def test_claim_does_not_wait_for_whoever_works_on_the_turn(postgres_url: str, gateway_redis: str) -> None:
     """The turn's own row is its worker's, who may hold it at that moment."""
-    with gateway_on(postgres_url, own_redis, redis_url=NOWHERE) as gateway:
+    with gateway_on(postgres_url, gateway_redis, redis_url=NOWHERE) as gateway:
         held = with_webhook(gateway)
         gateway.worker.finish(held, live=False)
 
