@@ -257,6 +257,17 @@ def test_content_refuses_huge_nesting_with_a_short_message() -> None:
     assert len(str(refused.value)) < 300
 
 
+def test_content_refuses_what_never_ends() -> None:
+    """A value whose iteration calls itself is told, not suffered."""
+
+    class Endless(dict[str, int]):
+        def items(self) -> Any:  # noqa: ANN401 - never returns
+            return self.items()
+
+    with pytest.raises(UnserialisableResult, match=r"unserialisable result: Endless at \$"):
+        to_json(Endless(x=1))
+
+
 def test_content_closes_a_coroutine_it_refuses() -> None:
     """A coroutine returned by mistake does not warn later that it was never awaited."""
     with pytest.raises(UnserialisableResult, match="coroutine at"):

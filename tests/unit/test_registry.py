@@ -126,6 +126,41 @@ def test_bad_options_are_refused_by_name(registry: Registry, options: dict[str, 
     assert not registry.tools
 
 
+def test_effect_may_be_named_by_its_word(registry: Registry) -> None:
+    """A string that is an effect is that effect."""
+
+    def look(x: int) -> int:
+        """Look."""
+        return x
+
+    registry.tool(effect="READ_ONLY")(look)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownMemberType]
+    assert registry.tools["look"].effect is Effect.READ_ONLY
+
+
+def test_partial_is_named_after_its_function(registry: Registry) -> None:
+    """What was partly applied is still called the same."""
+
+    def greet(greeting: str, name: str) -> str:
+        """Greet somebody."""
+        return f"{greeting} {name}"
+
+    registry.tool(functools.partial(greet, "hello"))
+    assert set(registry.tools) == {"greet"}
+    assert registry.tools["greet"].invoke({"name": "Ada"}, CTX) == "hello Ada"
+
+
+def test_function_may_use_what_is_defined_after_it(registry: Registry) -> None:
+    """A closure's variable that has no value yet is no hint."""
+
+    def get(x: int) -> int:
+        """Get."""
+        return x + later
+
+    registry.tool(get)
+    later = 1
+    assert registry.tools["get"].invoke({"x": 1}, CTX) == 2
+
+
 def test_timeout_ceiling_can_be_raised_by_settings() -> None:
     """45 s is the ceiling unless the settings say so."""
     ceiling = TIMEOUT_CEILING_S.set(90)
@@ -518,6 +553,16 @@ def test_add_tool_takes_arguments_that_depend_on_others(registry: Registry) -> N
         registry.tools["b"].bind({"more": 1})
 
 
+def test_raw_tool_may_take_its_context_by_name(registry: Registry) -> None:
+    """The parameter ``ctx`` may stand after a star."""
+
+    def whoami(_args: dict[str, Any], *, ctx: RunContext) -> str:
+        return ctx.turn_id
+
+    registry.add_tool(whoami, name="whoami", schema={"type": "object"}, description="")
+    assert registry.tools["whoami"].invoke({}, CTX) == "turn"
+
+
 def _three(args: dict[str, Any], ctx: RunContext, more: int) -> None: ...
 
 
@@ -544,6 +589,7 @@ ENDLESS["properties"] = {"a": ENDLESS}
         (_three, SCHEMA, "must take (args) or (args, ctx)"),
         (_none, SCHEMA, "must take (args) or (args, ctx)"),
         (_async, SCHEMA, "async functions are refused"),
+        (max, SCHEMA, "Python cannot tell its parameters"),
     ],
 )
 def test_add_tool_refuses_what_cannot_work(
@@ -613,6 +659,23 @@ def test_bad_agents_are_refused(registry: Registry, options: dict[str, Any], sai
         registry.agent("a", **dict[str, Any]({"model": "m", "system": "s", "tools": []}, **options))
     assert said in str(refused.value)
     assert not registry.agents
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "its name must be a string of 1 to 255 printable characters"),
+        ("a\x00b", "its name must be a string of 1 to 255 printable characters"),
+        ("a\nb", "its name must be a string of 1 to 255 printable characters"),
+        ("\x1b[2J", "its name must be a string of 1 to 255 printable characters"),
+        (".", "its name may not be '.', which the path of a URL cannot hold"),
+        ("..", "its name may not be '..', which the path of a URL cannot hold"),
+    ],
+)
+def test_name_of_an_agent_that_cannot_be_told_or_found_is_refused(registry: Registry, name: str, problem: str) -> None:
+    """Terminals show it, and the path of a URL holds it."""
+    with pytest.raises(ConfigError, match=problem):
+        registry.agent(name, model="m")
 
 
 def test_texts_that_cannot_be_kept_are_replaced(registry: Registry) -> None:

@@ -9,7 +9,7 @@ import functools
 import sys
 import uuid
 from asyncio import CancelledError
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import pytest
@@ -609,6 +609,10 @@ def _optional_context(c: RunContext | None = None) -> object:
     return c
 
 
+def _function(a: Callable[[int], int]) -> int:
+    return a(1)
+
+
 def _callback(a: Shop) -> object:
     return a
 
@@ -663,6 +667,7 @@ def _waited(a: int) -> int:
             (_context, "parameter named `ctx`"),
             (_optional_context, "parameter 'c': the run context is given to the parameter named `ctx`; rename it"),
             (_callback, "parameter 'a': its hint"),
+            (_function, "has no JSON Schema"),
             (Shop, "is not a function"),
             (7, "is not a function"),
         ],
