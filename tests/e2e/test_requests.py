@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from tests.e2e.outsider import Json, Outsider, call
 from tests.e2e.times import contents
 
@@ -27,32 +25,6 @@ def test_same_key_is_one_turn_while_it_runs_and_after(outsider: Outsider) -> Non
     other = outsider.http.post("/v1/turns", json={**body, "input": "something else"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
     assert len(outsider.entries(turn_id)) == 1
-
-
-def test_same_key_at_the_same_moment_is_one_turn(outsider: Outsider) -> None:
-    """Requests that use one key at the same moment make one turn."""
-    body = outsider.body([call("put", n=1)], "done")
-
-    def post(_: int) -> str:
-        answer = outsider.http.post("/v1/turns", json=body, headers={"Idempotency-Key": "a-race"})
-        assert answer.status_code == 202, answer.text
-        return answer.json()["id"]
-
-    with ThreadPoolExecutor(6) as pool:
-        (turn_id,) = set(pool.map(post, range(6)))
-    assert outsider.end(turn_id)["status"] == "completed"
-
-
-@pytest.mark.one_database("postgres")
-def test_preferred_wait_answers_with_the_finished_turn(outsider: Outsider) -> None:
-    """``Prefer: wait`` answers 200 with the ended turn, or 202 if it has not ended in time."""
-    body = outsider.body([call("look", n=1)], "done")
-    waited = outsider.http.post("/v1/turns", json=body, headers={"Prefer": "wait=20"})
-    assert (waited.status_code, waited.json()["output_text"]) == (200, "done")
-    slow = outsider.body([call("look", n=1, s=6)], "done")
-    gave_up = outsider.http.post("/v1/turns", json=slow, headers={"Prefer": "wait=1"})
-    assert gave_up.status_code == 202
-    assert outsider.end(gave_up.json()["id"])["status"] == "completed"
 
 
 def test_thirty_turns_at_once_all_end_and_never_meet(outsider: Outsider) -> None:
@@ -78,15 +50,3 @@ def test_thirty_turns_at_once_all_end_and_never_meet(outsider: Outsider) -> None
         assert turn["messages"][0]["content"] == f"go {n}"
         assert turn["usage"]["input_tokens"] == n
         assert len(outsider.entries(turn_id)) == 3
-
-
-def test_catalogue_tells_agents_and_tools(outsider: Outsider) -> None:
-    """Workers publish their agents and tools, which ``GET /v1/agents`` lists."""
-    agents = {agent["name"]: agent for agent in outsider.http.get("/v1/agents").json()["data"]}
-    assert {"worker", "orderly", "modest", "hooked"} <= set(agents)
-    assert agents["orderly"]["parallel"] is False
-    tools = {tool["name"]: tool for tool in agents["worker"]["tools"]}
-    assert tools["look"]["effect"] == "READ_ONLY"
-    assert tools["mystery"]["effect"] is None
-    assert "ctx" not in tools["look"]["schema"]["properties"]
-    assert "unlisted" not in tools
