@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
@@ -461,10 +461,10 @@ def answers(text: str) -> ModelReply:
     return ModelReply(content=({"type": "text", "text": text},), stop_reason="end_turn", usage=Usage(output_tokens=1))
 
 
-def raising(error: BaseException) -> Action:
+def raising(error: BaseException) -> Callable[[], NoReturn]:
     """An action that fails."""
 
-    def act() -> None:
+    def act() -> NoReturn:
         raise error
 
     return act

@@ -81,14 +81,16 @@ def test_read_runs_and_its_result_is_taken(reading: Engine) -> None:
     assert reading.calls[0].worker == "host/1"
 
 
-def test_read_delivered_twice_runs_once(reading: Engine) -> None:
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_call_delivered_twice_runs_once(engine: Engine, tool: str) -> None:
     """While the first delivery runs, the second does not continue the canvas; afterwards it does."""
     twins: list[Canvas] = []
-    reading.bodies["look"] = lambda: twins.append(reading.run(runner="host/2"))
-    assert reading.run() is Canvas.CONTINUES
+    engine.dispatched(tool)
+    engine.bodies[tool] = lambda: twins.append(engine.run(runner="host/2"))
+    assert engine.run() is Canvas.CONTINUES
     assert twins == [Canvas.STAYS]
-    assert reading.run(runner="host/3") is Canvas.CONTINUES
-    assert reading.ran == ["look"]
+    assert engine.run(runner="host/3") is Canvas.CONTINUES
+    assert engine.ran == [tool]
 
 
 def test_read_of_a_closed_gate_does_not_run(reading: Engine) -> None:
@@ -221,24 +223,10 @@ def test_write_runs_and_is_in_the_journal(writing: Engine) -> None:
 
 def test_failed_write_lets_the_chain_go_on(writing: Engine) -> None:
     """A failure is an outcome like others."""
-
-    def fail() -> None:
-        raise ToolError("no such order")
-
-    writing.bodies["write"] = fail
+    writing.bodies["write"] = raising(ToolError("no such order"))
     assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "no such order"
     assert writing.run("0.1") is Canvas.CONTINUES
-
-
-def test_write_delivered_twice_runs_once(writing: Engine) -> None:
-    """While the first delivery runs, the second is ignored; afterwards it continues the chain."""
-    twins: list[Canvas] = []
-    writing.bodies["write"] = lambda: twins.append(writing.run(runner="host/2"))
-    assert writing.run() is Canvas.CONTINUES
-    assert twins == [Canvas.STAYS]
-    assert writing.run(runner="host/3") is Canvas.CONTINUES
-    assert writing.ran == ["write"]
 
 
 def test_write_out_of_order_is_left_alone(writing: Engine) -> None:
@@ -805,19 +793,10 @@ def test_deadline_sees_its_own_stop_though_an_earlier_attempt_was_lost() -> None
             seen.append(error)
             raise DeadlineReached from None
 
-    engine.bodies["safe_write"] = failing(stop)
+    engine.bodies["safe_write"] = raising(stop)
     engine.run_calls_with(body=replace(around_the_body(), soft_deadline=deadline))
     engine.run()
     assert seen == [stop]
-
-
-def failing(error: BaseException) -> Callable[[], object]:
-    """A body that raises."""
-
-    def body() -> object:
-        raise error
-
-    return body
 
 
 LONG = "x" * 5_000_000
@@ -826,9 +805,9 @@ LONG = "x" * 5_000_000
 @pytest.mark.parametrize(
     ("body", "begins"),
     [
-        (failing(ToolError(LONG)), "xx"),
-        (failing(ToolOutcomeUnknown(LONG)), "outcome_unknown: write started, and xx"),
-        (failing(ArgumentsOutdated((LONG,))), "denied: validation: xx"),
+        (raising(ToolError(LONG)), "xx"),
+        (raising(ToolOutcomeUnknown(LONG)), "outcome_unknown: write started, and xx"),
+        (raising(ArgumentsOutdated((LONG,))), "denied: validation: xx"),
         (lambda: {"error": LONG}, '{"error":"xx'),
     ],
     ids=["raised", "in doubt", "outdated", "returned"],
@@ -893,11 +872,7 @@ def test_passing_fault_of_a_safe_tool_is_tried_again_unseen(reading: Engine) -> 
 
 def test_passing_fault_of_an_unsafe_tool_is_a_failure(writing: Engine) -> None:
     """The tool does not promise that it may run twice."""
-
-    def busy() -> None:
-        raise ToolTransientError("busy")
-
-    writing.bodies["write"] = busy
+    writing.bodies["write"] = raising(ToolTransientError("busy"))
     writing.run()
     assert (outcome(writing), writing.ran) == ("busy", ["write"])
 
@@ -954,11 +929,7 @@ def test_passing_fault_does_not_settle_what_an_earlier_try_did() -> None:
 
 def test_write_of_unknown_outcome_is_in_doubt(writing: Engine) -> None:
     """It is not run again, and later calls of its message do not run."""
-
-    def asked() -> None:
-        raise ToolOutcomeUnknown("no answer")
-
-    writing.bodies["write"] = asked
+    writing.bodies["write"] = raising(ToolOutcomeUnknown("no answer"))
     assert writing.run() is Canvas.STAYS
     assert outcome(writing).startswith("outcome_unknown: write started, and no answer; ")
     assert writing.ran == ["write"]
@@ -978,10 +949,6 @@ def test_exception_after_the_deadline_is_no_outcome(writing: Engine) -> None:
 
 def test_any_exception_is_an_outcome(writing: Engine) -> None:
     """A tool that calls ``exit`` does not end its process."""
-
-    def leave() -> None:
-        raise SystemExit(3)
-
-    writing.bodies["write"] = leave
+    writing.bodies["write"] = raising(SystemExit(3))
     assert writing.run() is Canvas.CONTINUES
     assert outcome(writing) == "SystemExit: 3"

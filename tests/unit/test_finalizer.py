@@ -134,10 +134,7 @@ def test_decision_follows_from_the_calls_that_succeeded() -> None:
     hooks = Told()
     engine = Engine(hooks, look=Effect.READ_ONLY, bad=Effect.LOCAL_WRITE)
 
-    def fail() -> object:
-        raise ToolError("no")
-
-    engine.bodies["bad"] = fail
+    engine.bodies["bad"] = raising(ToolError("no"))
     engine.dispatched("bad")
     engine.run()
     engine.says(answers("sorry"))

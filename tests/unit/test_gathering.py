@@ -21,7 +21,7 @@ from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.gathering import Gathering
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import a_turn
-from tests.unit.engine_kit import TURN_ID, Engine, SetClock, SetStop, answers, asks
+from tests.unit.engine_kit import TURN_ID, Engine, SetClock, SetStop, answers, asks, raising
 
 ANN = Memory(kind=MemoryKind.FACT, text="my name is Ann")
 TEA = Memory(kind=MemoryKind.PREFERENCE, text="I like tea")
@@ -145,12 +145,8 @@ def test_preferences_in_memory_join_the_pack() -> None:
 
 def test_part_that_fails_is_left_out_and_named(caplog: pytest.LogCaptureFixture) -> None:
     """The other part is loaded, and both the log and the preparation say what is missing."""
-
-    def fail() -> Any:  # noqa: ANN401 - never returns
-        raise TransientError("the database is away")
-
     with caplog.at_level(logging.WARNING):
-        found = gather(gathering(fail, lambda: PACK))
+        found = gather(gathering(raising(TransientError("the database is away")), lambda: PACK))
     assert (found.facts, found.pack) == ((), PACK)
     assert found.left_out == ("memory: TransientError: the database is away",)
     assert "turn turn goes on without its memory: TransientError: the database is away" in caplog.text
@@ -274,11 +270,7 @@ def test_what_was_loaded_is_kept_with_the_turn_and_sent_again() -> None:
 
 def test_what_could_not_be_loaded_is_told_by_the_preparation() -> None:
     """The turn goes on without it."""
-
-    def fail() -> Any:  # noqa: ANN401 - never returns
-        raise ValueError("broken")
-
-    engine = engine_with(gathering(fail, lambda: PACK))
+    engine = engine_with(gathering(raising(ValueError("broken")), lambda: PACK))
     engine.says(answers("ok"))
     engine.advance()
     assert engine.turn.status is TurnStatus.COMPLETED

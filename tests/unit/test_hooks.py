@@ -37,7 +37,7 @@ from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import TurnStatus
 from tests.unit.bad_rules import Unshowable
 from tests.unit.builders import a_turn
-from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks, keys_by_n
+from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks, keys_by_n, raising
 from tests.unit.hook_kit import Recorder
 
 POINTS = ("on_turn_start", "on_pre_tool_use", "on_post_tool_use", "on_stream_chunk", "on_usage", "on_turn_end")
@@ -150,10 +150,7 @@ def test_hook_is_not_asked_about_a_duplicate_or_a_blocked_tool() -> None:
     recorder = Recorder()
     engine = Engine(recorder, same=Effect.READ_ONLY, write=Effect.LOCAL_WRITE, tell=Effect.READ_ONLY)
 
-    def fatal() -> object:
-        raise ToolError("never again", retryable=False)
-
-    engine.bodies["write"] = fatal
+    engine.bodies["write"] = raising(ToolError("never again", retryable=False))
     engine.dispatched("write", "same")
     engine.run("0.0")
     engine.advance()
@@ -199,15 +196,8 @@ def test_hooks_are_asked_again_after_a_redelivery() -> None:
     """A coordinator that dies while it asks leaves the calls as they were."""
     recorder = Recorder()
     engine = Engine(recorder)
-
-    class Died(BaseException):
-        """The process is gone."""
-
-    def die() -> None:
-        raise Died
-
-    engine.seen_store.before["transact"] += [lambda: None, lambda: None, die]
-    with pytest.raises(Died):
+    engine.seen_store.before["transact"] += [lambda: None, lambda: None, raising(SystemExit("dead"))]
+    with pytest.raises(SystemExit):
         engine.dispatched("write")
     engine.clock.wait(30.0)
     engine.advance()

@@ -30,7 +30,7 @@ from harness_worker.errors import ModelError, ScriptExhausted, Stopped, ToolErro
 from harness_worker.ports import ModelReply
 from harness_worker.wire import Approval, StopReason, TurnStatus
 from tests.unit.builders import NOW, a_call, a_turn, ended, failed, ok
-from tests.unit.engine_kit import TURN_ID, Engine, answers, asks
+from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 
 WORDS = "their words"
 USED = Usage(input_tokens=10, output_tokens=4, cache_read_tokens=100, cache_write_tokens=7, dollars=0.25)
@@ -405,10 +405,7 @@ def test_tool_that_raises_is_told_without_its_words() -> None:
     """The turn goes on, so its own span is no error."""
     engine = Engine()
 
-    def fail() -> object:
-        raise ToolError(WORDS)
-
-    engine.bodies["look"] = fail
+    engine.bodies["look"] = raising(ToolError(WORDS))
     engine.says(asks("look"), answers("so"))
     engine.work()
     trace = trace_of(story_of(engine))
