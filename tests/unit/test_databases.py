@@ -1,9 +1,15 @@
-"""URLs of databases, and how long a client of Postgres waits for an answer."""
+"""URLs of databases, the engines made of them, and how long a client of Postgres waits for an answer."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from api_gateway.database import create_engine
+from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.databases import longest_answer_s, parse_url, postgres_arguments
 from harness_worker.errors import ConfigError
 
@@ -49,3 +55,56 @@ def test_client_waits_a_second_longer_than_the_server_lets_a_statement_take(give
 def test_client_waits_for_ever_where_no_server_would_end_a_statement() -> None:
     """Nobody said how long one may take."""
     assert longest_answer_s("-c jit=off") is None
+
+
+@pytest.mark.parametrize(
+    ("given_url", "driver"),
+    [
+        ("sqlite:////tmp/x.db", "sqlite+aiosqlite"),
+        ("postgres://u@h/d", "postgresql+psycopg"),
+        ("postgresql://u:p@h:1/d?sslmode=require", "postgresql+psycopg"),
+        ("postgresql+psycopg://u@h/d", "postgresql+psycopg"),
+    ],
+)
+def test_engine_of_the_gateway_has_the_async_driver(given_url: str, driver: str) -> None:
+    """It has that driver whichever spelling the workers' URL has."""
+    assert create_engine(given_url).url.drivername == driver
+    assert make_engine(given_url).url.drivername == driver.replace("+aiosqlite", "")
+
+
+@pytest.mark.parametrize("url", ["sqlite:////tmp/h.db", "postgresql://u:p@h/d"])
+@pytest.mark.parametrize("engine_of", [create_engine, make_engine])
+def test_errors_of_the_database_show_no_values(engine_of: Callable[[str], AsyncEngine | Engine], url: str) -> None:
+    """A statement's values are what users wrote."""
+    engine = engine_of(url)
+    assert (engine.sync_engine if isinstance(engine, AsyncEngine) else engine).hide_parameters
+
+
+@pytest.mark.parametrize("engine_of", [create_engine, make_engine])
+def test_url_whose_password_has_an_at_says_how_to_write_it(engine_of: Callable[[str], object]) -> None:
+    """What stands behind it would be told as the host that does not answer."""
+    with pytest.raises(ConfigError, match=r"HARNESS_DATABASE_URL.*%40") as raised:
+        engine_of("postgresql://u:pass@s3cret@127.0.0.1:1/d")
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("engine_of", [create_engine, make_engine])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://h/d",
+        "nonsense",
+        "postgresql://u@h:port/d",
+        "",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite+pysqlite:////tmp/x.db",
+        "postgresql+asyncpg://u@h/d",
+    ],
+)
+def test_url_of_a_database_that_the_workers_cannot_share_is_refused(
+    engine_of: Callable[[str], object], url: str
+) -> None:
+    """By the gateway as by the workers; the message names the variable."""
+    with pytest.raises(ConfigError, match="HARNESS_DATABASE_URL"):
+        engine_of(url)

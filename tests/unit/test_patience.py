@@ -71,9 +71,9 @@ def test_patience_ends(answer: httpx2.Response | Exception, bound_s: float, erro
 def test_gateway_that_restarts_while_its_queue_is_full_is_waited_for() -> None:
     """However long ago it said for the first time that it is busy; and no longer than any other that is away."""
     clock, full = SetClock(0.0), refusal(429, "queue_full", "100")
-    client = gateway(full, DOWN, DOWN, full, DOWN, TURN)
+    client = client_given(full, DOWN, DOWN, full, DOWN, TURN)
     assert client.with_patience(busy_s=600.0, clock=clock).turn("t1")["id"] == "t1"
-    began, staying_away = clock.now_s, gateway(full, DOWN).with_patience(busy_s=600.0, clock=clock)
+    began, staying_away = clock.now_s, client_given(full, DOWN).with_patience(busy_s=600.0, clock=clock)
     with pytest.raises(StackUnreachable):
         staying_away.turn("t1")
     assert clock.now_s - began == pytest.approx(100 + AWAY_S)
@@ -82,12 +82,12 @@ def test_gateway_that_restarts_while_its_queue_is_full_is_waited_for() -> None:
 def test_gateway_that_is_not_ready_when_it_is_back_is_waited_for() -> None:
     """By whoever has less patience with a busy one; and altogether no longer than the longer of both times."""
     clock, starting = SetClock(0.0), refusal(503, "not_ready", "5")
-    client = gateway(*[DOWN] * 20, starting, starting, TURN).with_patience(600, busy_s=10, clock=clock)
+    client = client_given(*[DOWN] * 20, starting, starting, TURN).with_patience(600, busy_s=10, clock=clock)
     assert client.turn("t1")["id"] == "t1"
     changing = [DOWN, *[refusal(503, "not_ready", "1")] * 2] * 100
     began = clock.now_s
     with pytest.raises((StackUnreachable, RequestRefused)):
-        gateway(*changing).with_patience(60, busy_s=10, clock=clock).turn("t1")
+        client_given(*changing).with_patience(60, busy_s=10, clock=clock).turn("t1")
     assert clock.now_s - began == pytest.approx(60)
 
 
@@ -96,7 +96,7 @@ def test_patience_is_one_for_failures_of_both_kinds(answers: tuple[httpx2.Respon
     """A gateway that answers meanwhile is not waited for twice as long."""
     clock = SetClock(0.0)
     with pytest.raises((StackUnreachable, RequestRefused)):
-        gateway(*answers).with_patience(clock=clock).turn("t1")
+        client_given(*answers).with_patience(clock=clock).turn("t1")
     assert clock.now_s == pytest.approx(AWAY_S)
 
 
