@@ -69,18 +69,6 @@ def outcome(engine: Engine) -> str:
     return content_of(found)
 
 
-# --- reads
-
-
-def test_read_runs_and_its_result_is_taken(reading: Engine) -> None:
-    """The gate accepts the result; the next visit stores it, with the attempt's times and worker."""
-    assert reading.run() is Canvas.CONTINUES
-    reading.says(answers("ok"))
-    reading.advance()
-    assert outcome(reading) == "look done"
-    assert reading.calls[0].worker == "host/1"
-
-
 @pytest.mark.parametrize("tool", ["look", "write"])
 def test_call_delivered_twice_runs_once(engine: Engine, tool: str) -> None:
     """While the first delivery runs, the second does not continue the canvas; afterwards it does."""
@@ -91,6 +79,18 @@ def test_call_delivered_twice_runs_once(engine: Engine, tool: str) -> None:
     assert twins == [Canvas.STAYS]
     assert engine.run(runner="host/3") is Canvas.CONTINUES
     assert engine.ran == [tool]
+
+
+# --- reads
+
+
+def test_read_runs_and_its_result_is_taken(reading: Engine) -> None:
+    """The gate accepts the result; the next visit stores it, with the attempt's times and worker."""
+    assert reading.run() is Canvas.CONTINUES
+    reading.says(answers("ok"))
+    reading.advance()
+    assert outcome(reading) == "look done"
+    assert reading.calls[0].worker == "host/1"
 
 
 def test_read_of_a_closed_gate_does_not_run(reading: Engine) -> None:
@@ -285,13 +285,17 @@ def test_write_that_cannot_be_handed_in_is_not_late(writing: Engine, caplog: pyt
 def lost() -> Engine:
     """A write that may be repeated, whose process has died after its body."""
     engine = Engine(safe_write=Effect.LOCAL_WRITE)
+    die_after_the_body(engine)
+    return engine
+
+
+def die_after_the_body(engine: Engine) -> None:
+    """Send a write that may be repeated, and run it in a process that dies before it hands in the result."""
     engine.dispatched("safe_write")
-    engine.bodies["safe_write"] = lambda: engine.seen_store.before["transact"].append(raising(SystemExit("dead")))
+    engine.seen_store.before["transact"] += [lambda: None, raising(SystemExit("dead"))]
     with pytest.raises(SystemExit):
         engine.run()
-    engine.bodies.clear()
     engine.store.lose_call(engine.alive())
-    return engine
 
 
 def test_message_that_comes_again_after_a_loss_is_the_next_attempt(lost: Engine) -> None:
@@ -387,24 +391,12 @@ def test_arguments_that_a_newer_version_does_not_take_are_a_denial(engine: Engin
     assert engine.turn.used.tool_calls == 1
 
 
-def die_in_the_body(engine: Engine) -> None:
-    """Send a ``retry_safe`` write, and run it in a process that dies before it hands in the result."""
-    engine.dispatched("safe_write")
-    engine.seen_store.before["transact"] += [lambda: None, raising(SystemExit("dead"))]
-    with pytest.raises(SystemExit):
-        engine.run()
-    engine.store.lose_call(engine.alive())
-    engine.advance()
-
-
-def test_arguments_that_a_newer_version_does_not_take_leave_a_doubt_in_doubt() -> None:
+def test_arguments_that_a_newer_version_does_not_take_leave_a_doubt_in_doubt(lost: Engine) -> None:
     """An earlier attempt, in a process that died, may have had its effect."""
-    engine = Engine(safe_write=Effect.LOCAL_WRITE)
-    die_in_the_body(engine)
-    deploy_anew(engine, "safe_write")
-    engine.run()
+    deploy_anew(lost, "safe_write")
+    lost.run()
     said = "outcome_unknown: safe_write started and could not run again: count: required, but missing; its effect"
-    assert outcome(engine).startswith(said)
+    assert outcome(lost).startswith(said)
 
 
 def test_arguments_that_a_body_finds_invalid_are_its_failure(writing: Engine) -> None:
@@ -539,13 +531,11 @@ def test_tool_that_is_of_another_kind_here_does_not_run(tool: str, now: Effect) 
     assert outcome(engine) == f"denied: validation: {tool} is not served by the worker that was asked to run it"
 
 
-def test_write_that_this_worker_does_not_serve_leaves_a_doubt_in_doubt() -> None:
+def test_write_that_this_worker_does_not_serve_leaves_a_doubt_in_doubt(lost: Engine) -> None:
     """Otherwise the model's repeat would get a key of its own, and the effect might happen twice."""
-    engine = Engine(safe_write=Effect.LOCAL_WRITE)
-    die_in_the_body(engine)
-    engine.run_calls_with(tools={})
-    assert engine.run() is Canvas.STAYS
-    assert outcome(engine).startswith("outcome_unknown: safe_write started and could not run again: ")
+    lost.run_calls_with(tools={})
+    assert lost.run() is Canvas.STAYS
+    assert outcome(lost).startswith("outcome_unknown: safe_write started and could not run again: ")
 
 
 def test_long_output_is_stored_aside(writing: Engine) -> None:
@@ -769,19 +759,15 @@ def test_write_that_fails_before_its_body_did_nothing(writing: Engine) -> None:
     assert outcome(writing) == "OSError: no descriptor"
 
 
-def test_write_that_fails_before_its_body_is_in_doubt_if_an_earlier_attempt_was_lost() -> None:
+def test_write_that_fails_before_its_body_is_in_doubt_if_an_earlier_attempt_was_lost(lost: Engine) -> None:
     """The earlier attempt may have had its effect."""
-    engine = Engine(safe_write=Effect.LOCAL_WRITE)
-    die_in_the_body(engine)
-    engine.run_calls_with(body=around_the_body(before=[OSError("no descriptor")]))
-    engine.run()
-    assert outcome(engine).startswith(f"outcome_unknown: {LOST_BEFORE}")
+    lost.run_calls_with(body=around_the_body(before=[OSError("no descriptor")]))
+    lost.run()
+    assert outcome(lost).startswith(f"outcome_unknown: {LOST_BEFORE}")
 
 
-def test_deadline_sees_its_own_stop_though_an_earlier_attempt_was_lost() -> None:
+def test_deadline_sees_its_own_stop_though_an_earlier_attempt_was_lost(lost: Engine) -> None:
     """Only then does it end what the body started."""
-    engine = Engine(safe_write=Effect.LOCAL_WRITE)
-    die_in_the_body(engine)
     seen: list[BaseException] = []
     stop = TimeoutError("stopped")
 
@@ -793,9 +779,9 @@ def test_deadline_sees_its_own_stop_though_an_earlier_attempt_was_lost() -> None
             seen.append(error)
             raise DeadlineReached from None
 
-    engine.bodies["safe_write"] = raising(stop)
-    engine.run_calls_with(body=replace(around_the_body(), soft_deadline=deadline))
-    engine.run()
+    lost.bodies["safe_write"] = raising(stop)
+    lost.run_calls_with(body=replace(around_the_body(), soft_deadline=deadline))
+    lost.run()
     assert seen == [stop]
 
 
@@ -902,7 +888,7 @@ def test_failure_that_is_no_answer_does_not_settle_what_an_earlier_try_did(
     """
     engine = Engine(safe_write=Effect.LOCAL_WRITE)
     if is_lost:
-        die_in_the_body(engine)
+        die_after_the_body(engine)
     else:
         engine.dispatched("safe_write")
     errors = [] if is_lost else [ToolOutcomeUnknown("no answer")]
