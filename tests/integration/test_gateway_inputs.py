@@ -200,6 +200,7 @@ def test_two_decisions_at_once_make_one(gateway: Gateway) -> None:
     assert sorted(codes) == [202, 409, 409, 409]
 
 
+@pytest.mark.one_database("sqlite")
 @pytest.mark.parametrize(
     ("arguments", "loc"),
     [

@@ -168,3 +168,15 @@ def test_openapi_bounds_numbers_in_the_words_of_json_schema(gateway: Gateway) ->
     assert [name for name in raw if f'"{name}":' in json.dumps(document)] == []
     limit = _parameters(document, "/v1/turns", "get")["query", "limit"]["schema"]
     assert [jsonschema_rs.is_valid(limit, number) for number in (0, 1, 200, 201)] == [False, True, True, False]
+
+
+@pytest.mark.one_database("sqlite")
+def test_openapi_lets_people_enter_their_key(gateway: Gateway) -> None:
+    """The page that shows the API has a button for the key, on exactly those routes that use it."""
+    document = gateway.http.get("/openapi.json").json()
+    (scheme,) = document["components"]["securitySchemes"].items()
+    assert (scheme[1]["type"], scheme[1]["scheme"]) == ("http", "bearer")
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            wanted: Any = [{scheme[0]: []}, {}] if path.startswith("/v1/") else None
+            assert operation.get("security") == wanted, path

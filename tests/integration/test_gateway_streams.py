@@ -210,6 +210,7 @@ def test_stream_resumes_after_the_last_event_id(gateway: Gateway, listen: Listen
     assert gateway.http.get(f"{path}?after=3", headers=SSE).status_code == 204
 
 
+@pytest.mark.one_database("sqlite")
 @pytest.mark.parametrize("last", ["-1", "x", "1.0", ""])
 def test_stream_resumed_after_nonsense_is_422(gateway: Gateway, last: str) -> None:
     """``Last-Event-ID`` must be a non-negative integer."""

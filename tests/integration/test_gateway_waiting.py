@@ -192,6 +192,7 @@ async def wait_together(gateway: Gateway) -> tuple[list[int], int]:
     return [answer.status_code for answer in answers], len(looks)
 
 
+@pytest.mark.one_database("sqlite")
 @pytest.mark.parametrize("prefer", ["wait=-1", "wait=soon", "wait", "respond-async", "wait=0", "", ";;=", "wait=1e3"])
 def test_wait_that_is_senseless_is_ignored(gateway: Gateway, prefer: str) -> None:
     """A preference that cannot be honoured never fails a request."""
