@@ -28,6 +28,17 @@ def call(tool: str, **arguments: object) -> tuple[str, Any]:
     return tool, arguments
 
 
+def aside(kind: str, step: int, text: str, **usage: int) -> Json:
+    """A script line with a reflection or a summary, made before that step."""
+    return {"kind": kind, "step": step, "content": [{"type": "text", "text": text}], "usage": usage}
+
+
+def long(tokens: int) -> Json:
+    """A step whose prompt counts this many tokens."""
+    use: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "look", "input": {"n": tokens}}
+    return {"content": [use], "usage": {"input_tokens": tokens}}
+
+
 class Outsider:
     """Posts turns and reads them.
 

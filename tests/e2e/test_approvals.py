@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
-from tests.e2e.outsider import Json, Outsider, Step, call
+from tests.e2e.approval_kit import parked, say
+from tests.e2e.outsider import Json, Outsider, call
 from tests.e2e.times import contents
 from tests.stacks import Up, harness_up, run_harness
 
 APP = "tests.apps.e2e.app:registry"
-LONG_S = 30
 
 
 @contextmanager
@@ -27,29 +26,6 @@ def outsider_of(up: Up, directory: Path) -> Generator[Outsider]:
     outsider = Outsider(up.info(), directory)
     with outsider.http:
         yield outsider
-
-
-def parked(outsider: Outsider, *steps: Step) -> Json:
-    """A turn that waits for a person."""
-    return await_parked(outsider, outsider.post(*steps))
-
-
-def await_parked(outsider: Outsider, turn_id: str) -> Json:
-    """The turn once it waits for a person."""
-
-    def waiting() -> Json | None:
-        turn = outsider.turn(turn_id)
-        return turn if turn["status"] == "requires_action" else None
-
-    return wait_until(waiting, f"turn {turn_id} to wait for a person", LONG_S)
-
-
-def say(outsider: Outsider, turn: Json, call_id: str, decision: str, status: int = 202, **more: object) -> Json:
-    """Answer the question about a call."""
-    body = {"call_id": call_id, "decision": decision, **more}
-    answer = outsider.http.post(f"/v1/turns/{turn['id']}/inputs", json=body)
-    assert answer.status_code == status, answer.text
-    return answer.json()
 
 
 def kinds(outsider: Outsider, turn: Json) -> list[str]:

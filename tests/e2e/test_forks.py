@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness_worker.testing.waiting import wait_until
-from tests.e2e.outsider import Json, Outsider, Step, add_script, call
-from tests.e2e.test_approvals import parked
-from tests.e2e.test_thinking import aside, long
+from tests.e2e.approval_kit import parked
+from tests.e2e.outsider import Json, Outsider, Step, add_script, aside, call, long
 from tests.e2e.workers import await_back, kill
 
 ONE = pytest.mark.one_database("sqlite")

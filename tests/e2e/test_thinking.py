@@ -7,22 +7,11 @@ from typing import Any
 import pytest
 
 from harness_worker.testing.waiting import wait_until
-from tests.e2e.outsider import Json, Outsider, Step, call
+from tests.e2e.outsider import Json, Outsider, Step, aside, call, long
 from tests.e2e.workers import await_back, kill
 
 LOOK = call("look", n=1)
 FAILS: list[Step] = [[call("fail", how="tool_error"), LOOK], [LOOK]]
-
-
-def aside(kind: str, step: int, text: str, **usage: int) -> Json:
-    """A script line with a reflection or a summary, made before that step."""
-    return {"kind": kind, "step": step, "content": [{"type": "text", "text": text}], "usage": usage}
-
-
-def long(tokens: int) -> Json:
-    """A step whose prompt counts this many tokens."""
-    use: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "look", "input": {"n": tokens}}
-    return {"content": [use], "usage": {"input_tokens": tokens}}
 
 
 def told(outsider: Outsider, turn: Json, *types: str) -> list[tuple[str, Json]]:

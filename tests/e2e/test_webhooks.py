@@ -10,8 +10,8 @@ import pytest
 
 from harness_worker.entrypoints.stack import running_stack
 from harness_worker.testing.waiting import wait_until
+from tests.e2e.approval_kit import say
 from tests.e2e.outsider import Json, Outsider, call
-from tests.e2e.test_approvals import say
 from tests.receiver import Receiver
 from tests.stacks import role_pid, run_harness
 
