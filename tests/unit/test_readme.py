@@ -373,6 +373,16 @@ def test_help_names_values_as_the_page_does() -> None:
         assert not re.search(r"--\S+ <(?:int|float|str|path)", command.get_help(typer.Context(command))), name
 
 
+def test_help_shows_how_to_call_what_needs_an_argument() -> None:
+    """A command that cannot be called by its name alone has an example, in its own help or in its group's."""
+    whole: Any = typer.main.get_command(program.app)
+    for name, command in _tree("harness", whole):
+        group = whole.get_command(None, name.split()[1])
+        shown = f"{command.help}\n{group.help}"
+        if any(each.required for each in command.params):
+            assert re.search(rf"^ +.*{name} ", shown, re.MULTILINE), name
+
+
 def _plain(text: str) -> str:
     """In one line, without links in parentheses and without marks."""
     return " ".join(re.sub(r" \(\[\w+\]\(.+?\)\)|\]\(.+?\)|[`\[]", "", text).split())

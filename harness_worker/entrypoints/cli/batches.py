@@ -53,7 +53,9 @@ app = typer.Typer(
     \b
         harness batches create questions.jsonl --agent support --wait
         harness batches list
+        harness batches show 9f4ec9b95092
         harness batches results 9f4ec9b95092 > answers.jsonl
+        harness batches cancel 9f4ec9b95092
     """,
 )
 

@@ -35,19 +35,23 @@ def drain(
             metavar="SECONDS",
             min=0,
             max=_MOST_S,
-            help="Seconds to wait until they are gone. [default: the grace time and 5]",
+            help="Seconds to wait until they are gone. [default: 5 more than HARNESS_GRACE_S]",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {gone, left}.")] = False,
 ) -> None:
     """Ask workers to take no more work, finish what they are doing, and exit.
 
+    \b
+        harness drain
+        harness drain tools-2@host7
+
     Work that does not finish within the worker's HARNESS_GRACE_S is ended. It continues elsewhere if it may run twice;
     a write that may not ends as outcome_unknown. Workers of `harness up` are started again, so that draining all of
     them is a rolling restart.
 
     Exits with 0 when all are gone, with 1 if some still answer.
-    """
+    """  # noqa: D301 - click reads the \b
     settings = load_settings(home=home)
     addresses = Addresses(settings)
     if not (addresses.redis_url or addresses.broker_url):

@@ -33,10 +33,14 @@ def run(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Ask an agent one question and watch its waves of tool calls.
 
+    \b
+        harness run "Where is my order 1042?" --agent support
+        harness run "And 1043?" --agent support --session talk-7 --metadata user=ann
+
     The turn goes to the stack at --url, else to the one running in --home, else to one started for it with --app.
     If a call needs approval, you are asked on the terminal; without one, use `harness turns approve` or `deny`.
     Progress goes to stderr, the answer to stdout. Exits with 0 if the turn completed, else with 1.
-    """
+    """  # noqa: D301 - click reads the \b
     settings = load_settings(home=home, app=app, gateway_url=url)
     body = {"input": question, "agent": agent, "session_id": session, "metadata": pairs(metadata or [])}
     screen = console(stderr=True)

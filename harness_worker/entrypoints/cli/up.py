@@ -48,10 +48,14 @@ def up(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Run everything on this machine: Redis, database, gateway, a coordinator and a tool worker.
 
+    \b
+        harness up --app package.module:registry
+        harness up --app package.module:registry --port 0 --home /tmp/stack --flower
+
     It starts what is missing: a Valkey or Redis, unless HARNESS_REDIS_URL names one, and an SQLite database in the
     home, unless HARNESS_DATABASE_URL names one. A process that dies is started again. Logs go to stderr. Ctrl-C lets
     running work finish within HARNESS_GRACE_S seconds (20); a second Ctrl-C stops at once.
-    """
+    """  # noqa: D301 - click reads the \b
     settings = load_settings(app=app, home=home)
     plan = StackPlan(
         settings=settings,

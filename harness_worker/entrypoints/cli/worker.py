@@ -34,7 +34,13 @@ def worker(
         str | None, typer.Option(help="Only these queues, a,b. [default: every queue of the role]", metavar="A,B")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Threads of a coordinator, or processes that run tools.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Threads of a coordinator, or processes that run tools. "
+            f"[default: {COORDINATOR_THREADS} threads; as many processes as CPUs, at least 2]",
+        ),
     ] = None,
     ready_file: Annotated[
         Path | None,
@@ -43,8 +49,12 @@ def worker(
 ) -> None:
     """Run one worker; SIGTERM and Ctrl-C let it finish what it is doing.
 
+    \b
+        harness worker --role coordinator --app package.module:registry --concurrency 16
+        harness worker --role tools --app package.module:registry --concurrency 4
+
     It needs the same HARNESS_REDIS_URL and HARNESS_DATABASE_URL as the others, and the same app.
-    """
+    """  # noqa: D301 - click reads the \b
     chosen = _chosen(role, queues or "")
     if ready_file is not None:
         _vacate(ready_file)

@@ -97,6 +97,9 @@ def run(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Play a workload's recorded actions and compare with a plain replay.
 
+    \b
+        harness sweep run tau2-retail --half dev
+
     For your own cases, use `harness eval`.
 
     Every observation, the effect journal and the final state of each task must equal those of the authors' own

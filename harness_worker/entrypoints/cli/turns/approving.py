@@ -31,8 +31,13 @@ def approve(
 ) -> None:
     """Approve calls that wait for a person: one, or all of a turn and of the turns below it.
 
+    \b
+        harness turns list --status requires_action
+        harness turns approve 9f4ec9b95092
+        harness turns approve 9f4ec9b95092 0.1 --arguments '{"order_id": "1042"}'
+
     Exits with 1 if nothing waits for an answer any more.
-    """
+    """  # noqa: D301 - click reads the \b
     given = arguments_from(arguments)
     with running_at(url, home) as client:
         _tell(decide(client, whole_id(client, turn), call, "approve", arguments=given), "approve", as_json=as_json)
@@ -49,8 +54,11 @@ def deny(
 ) -> None:
     """Deny calls that wait for a person: one, or all of a turn and of the turns below it.
 
+    \b
+        harness turns deny 9f4ec9b95092 0.2 --reason "ask the customer first"
+
     The turn goes on without them. Exits with 1 if nothing waits for an answer any more.
-    """
+    """  # noqa: D301 - click reads the \b
     with running_at(url, home) as client:
         _tell(decide(client, whole_id(client, turn), call, "deny", reason=reason), "deny", as_json=as_json)
 
