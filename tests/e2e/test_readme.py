@@ -29,6 +29,7 @@ OPENAI_PAGE: Final = (ROOT / "docs" / "how-to" / "use-the-openai-client.md").rea
 CELERY_PAGE: Final = (ROOT / "docs" / "how-to" / "enqueue-from-celery.md").read_text()
 CLIENT_PAGE: Final = (ROOT / "docs" / "how-to" / "call-from-python.md").read_text()
 BATCHES_PAGE: Final = (ROOT / "docs" / "how-to" / "run-batches.md").read_text()
+APPROVALS_PAGE: Final = (ROOT / "docs" / "how-to" / "approve-calls.md").read_text()
 WEBHOOKS_PAGE: Final = (ROOT / "docs" / "how-to" / "webhooks.md").read_text()
 UP: Final = ".venv/bin/harness up --app notes:registry\n"
 PORT: Final = "8700"
@@ -76,14 +77,14 @@ class Terminal:
 
 
 @contextmanager
-def terminal_in(directory: Path) -> Generator[Terminal]:
-    """A terminal for commands beside a running stack, which runs in a terminal of its own."""
+def terminal_in(directory: Path, command: str = UP) -> Generator[Terminal]:
+    """A terminal for commands beside a running stack, which ``command`` starts in a terminal of its own."""
     port = free_port()
     terminal = Terminal(directory, port)
     assert block_with("harness up ") == UP
     log = terminal.directory / "up.log"
     with log.open("w") as sink:
-        up = terminal.start(f"exec {UP.strip()} --port {port}", stdout=sink, stderr=sink)
+        up = terminal.start(f"exec {command.strip()} --port {port}", stdout=sink, stderr=sink)
     try:
         home = terminal.directory / ".harness"
         wait_until(lambda: up.poll() is not None or running_stack(home), "the stack to be ready", 60)
@@ -217,6 +218,22 @@ def test_webhooks_page_prints_what_it_says(tmp_path: Path) -> None:
         assert secret.stat().st_mode & 0o777 == 0o600
         assert secret.read_text().strip() not in (tmp_path / "up.log").read_text()
     assert (told["attempts"], told["status_code"]) == (1, 204)
+
+
+def test_approvals_page_parks_a_call_and_runs_it_as_it_was_answered(tmp_path: Path) -> None:
+    """The page's post is answered while its call waits, and the call runs with the arguments that the page gives it."""
+    blocks = dict(reversed(BLOCK.findall(APPROVALS_PAGE)))  # the first of each kind
+    (tmp_path / "refunds.py").write_text(blocks["python"])
+    (tmp_path / "refunds.jsonl").write_text(blocks["jsonl"])
+    up, post, find, answers = [body for kind, body in BLOCK.findall(APPROVALS_PAGE) if kind == "sh"]
+    with_arguments = answers.splitlines()[1]
+    with terminal_in(tmp_path, up) as terminal:
+        parked = json.loads(terminal.run(post))
+        assert parked["status"] == "requires_action"
+        terminal.run(f"{find}\n{with_arguments}")
+        follow, look = (f".venv/bin/harness turns {each} {parked['id']}" for each in ("tail", "show"))
+        ended = terminal.run(f"{follow}\n{look}")
+    assert '{"order_id":"1042","amount_cents":500}' in ended
 
 
 def _listens(port: int) -> bool:
