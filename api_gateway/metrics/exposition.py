@@ -48,7 +48,7 @@ def _fleet(figures: Figures) -> Iterator[Metric]:
     overdue = {(each.agent, each.status): float(each.overdue) for each in work.open_turns}
     by = ("agent", "status")
     yield _gauge("harness_turns", "Turns that have not ended.", by, count)
-    yield _gauge("harness_turns_overdue", "Turns whose next look is over 10 s late.", by, overdue)
+    yield _gauge("harness_turns_overdue", "Turns that a coordinator should have taken up over 10 s ago.", by, overdue)
     oldest = {(priority,): age_s for priority, age_s in work.oldest_queued_s.items()}
     words = "Age of the oldest turn that has not started."
     yield _gauge("harness_turns_oldest_queued_seconds", words, ("priority",), oldest)
