@@ -21,11 +21,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
 import harness_worker
+from api_gateway.agents import Agent, AgentTool
+from api_gateway.batches.answers import Batch
 from api_gateway.config import Settings as GatewaySettings
 from api_gateway.problems import CODES
 from api_gateway.requests.queries import TurnsQuery
 from api_gateway.requests.turns import TurnRequest
-from api_gateway.turns.answers import Call, Turn
+from api_gateway.sessions import Session
+from api_gateway.turns.answers import Answer, Call, Turn
+from api_gateway.webhooks.reading import Webhook
 from api_gateway.webhooks.signing import Signer
 from harness_worker import GatewayClient, Registry, RunContext
 from harness_worker.adapters.scripted.lines import ScriptLine, parse_script
@@ -299,6 +303,23 @@ def test_turns_page_has_every_status_stop_reason_and_filter() -> None:
     assert _words("turns.md", "Statuses") == list(TurnStatus)
     assert _words("turns.md", "Stop reasons") == list(StopReason)
     assert _named("turns.md", "List") == {*TurnsQuery.model_fields, "metadata.KEY"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "page"),
+    [
+        (Agent, "reference/registry.md"),
+        (AgentTool, "reference/registry.md"),
+        (Batch, "reference/batches.md"),
+        (Session, "reference/sessions.md"),
+        (Webhook, "how-to/webhooks.md"),
+    ],
+)
+def test_pages_name_every_field_of_what_is_answered(answer: type[Answer], page: str) -> None:
+    """In code, whether as words or in an example."""
+    shown = " ".join(re.findall(r"```.*?```|`[^`]+`", (ROOT / "docs" / page).read_text(), re.DOTALL))
+    names = {field.alias or name for name, field in answer.model_fields.items()}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", shown)] == []
 
 
 def _named(page: str, heading: str) -> set[str]:
