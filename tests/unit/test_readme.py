@@ -37,6 +37,8 @@ from harness_worker.config import Settings, variable_of
 from harness_worker.core.registration.tool_options import ToolKeywords, ToolOptions
 from harness_worker.credentials import tenant_webhook_secret
 from harness_worker.entrypoints.cli import program
+from harness_worker.entrypoints.doctor.database import LEAST_POSTGRES
+from harness_worker.entrypoints.doctor.services import LEAST_REDIS
 from harness_worker.entrypoints.doctor.variables import FOR_TESTS
 from harness_worker.entrypoints.messages import FAILED, INTERRUPTED, UNREACHABLE, WRONG_USAGE
 from harness_worker.evaluation.cases import Case
@@ -337,6 +339,12 @@ def test_what_typed_code_needs_is_imported_from_the_package() -> None:
         assert offered[event.__name__] is event
     with pytest.raises(offered["ConfigError"]):
         offered["Registry"]().judge("nobody")
+
+
+def test_operations_page_names_the_oldest_servers_that_doctor_accepts() -> None:
+    """Whoever installs Postgres and Redis knows before ``harness doctor`` tells."""
+    page = (ROOT / "docs" / "how-to" / "operate.md").read_text()
+    assert f"Use Postgres {LEAST_POSTGRES} or newer, and Redis {LEAST_REDIS} or newer or any Valkey." in page
 
 
 def test_page_about_the_client_names_every_method() -> None:
