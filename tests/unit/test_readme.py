@@ -24,6 +24,10 @@ import harness_worker
 from api_gateway.agents import Agent, AgentTool
 from api_gateway.batches.answers import Batch
 from api_gateway.config import Settings as GatewaySettings
+from api_gateway.metrics.ended_turns import Totals
+from api_gateway.metrics.exposition import exposed
+from api_gateway.metrics.figures import COUNTED, Figures
+from api_gateway.metrics.traffic import Traffic
 from api_gateway.problems import CODES
 from api_gateway.requests.queries import TurnsQuery
 from api_gateway.requests.turns import TurnRequest
@@ -345,6 +349,16 @@ def test_operations_page_names_the_oldest_servers_that_doctor_accepts() -> None:
     """Whoever installs Postgres and Redis knows before ``harness doctor`` tells."""
     page = (ROOT / "docs" / "how-to" / "operate.md").read_text()
     assert f"Use Postgres {LEAST_POSTGRES} or newer, and Redis {LEAST_REDIS} or newer or any Valkey." in page
+
+
+def test_operations_page_has_every_metric() -> None:
+    """Those of the fleet and of the gateway, in the table and in what a scrape gets."""
+    figures = Figures(ended=Totals(), open_work=None, queues=None, counters=dict.fromkeys(COUNTED, 0))
+    body, _ = exposed(figures, Traffic(), {}, "")
+    given = re.findall(r"^# TYPE (harness_\w+)", body.decode(), re.MULTILINE)
+    page = (ROOT / "docs" / "how-to" / "operate.md").read_text()
+    told = re.findall(r"`(harness_\w+)`", "".join(re.findall(r"^\| (`harness_.*?) \|", page, re.MULTILINE)))
+    assert sorted(told) == sorted(given)
 
 
 def test_page_about_the_client_names_every_method() -> None:
