@@ -17,7 +17,7 @@ from harness_worker.entrypoints.journal import journal_url
 def migrate(
     *,
     home: JournalHome = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print {from, to}.")] = False,
 ) -> None:
     """Upgrade the database's tables to this version; may be run again, and by several at once.
 
