@@ -36,9 +36,16 @@ def test_docstring_may_have_several_sections_of_arguments() -> None:
 
 
 def test_docstring_may_have_types_with_brackets() -> None:
-    """A type ends at the first closing bracket that a colon follows."""
-    doc = parse_docstring("Find.\n\nArgs:\n    x (int): The x (a number): it.\n    y (list(tuple(int, str))): The y.\n")
-    assert doc.arguments == {"x": "The x (a number): it.", "y": "The y."}
+    """A type ends where its first bracket closes, so a sentence with brackets of its own begins no argument."""
+    doc = parse_docstring(
+        "Find.\n\nArgs:\n    x (int): The x (a number): it.\n    y (list(tuple(int, str))): The y,\n"
+        "    gross (in EUR) or net (in USD): as asked.\n    z (one of '(', '['): The z.\n"
+    )
+    assert doc.arguments == {
+        "x": "The x (a number): it.",
+        "y": "The y, gross (in EUR) or net (in USD): as asked.",
+        "z": "The z.",
+    }
 
 
 SPHINX = """Pay; see

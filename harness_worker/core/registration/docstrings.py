@@ -13,7 +13,10 @@ from typing import TypeAlias
 _ARGUMENT_SECTIONS = {"Args", "Arguments", "Keyword Args", "Keyword Arguments", "Parameters", "Other Parameters"}
 _OTHER_SECTIONS = {"Returns", "Yields", "Raises", "Example", "Examples", "Note", "Notes"}
 _RESULT_SECTIONS = {"Returns", "Yields", "Raises"}
-_ARGUMENT = re.compile(r"^(?P<name>\*{0,2}\w+)\s*(?:\(.*?\))?:\s*(?P<text>.*)$")
+_TYPE = r"\((?:\((?:\([^()]*\)|[^()])*\)|[^)])*\)"
+"""A type in brackets, which may have brackets within brackets of its own."""
+
+_ARGUMENT = re.compile(rf"^(?P<name>\*{{0,2}}\w+)\s*(?:{_TYPE})?:\s*(?P<text>.*)$")
 
 _UNDERLINE = re.compile(r"^-{3,}\s*$")
 _NUMPY_ARGUMENT = re.compile(r"^(?P<names>\*{0,2}\w+(, ?\*{0,2}\w+)*)\s*(:.*)?$")
