@@ -142,7 +142,7 @@ class _GroupPool(AsynPool):
         try:
             super().process_flush_queues(proc)  # pyright: ignore[reportUnknownMemberType]
         except Exception as unreadable:  # noqa: BLE001 - whatever a piece of a pickle may raise
-            log.warning("the last words of a process of the pool cannot be read: %r", unreadable)
+            log.warning("what a process of the pool has told cannot be read: %r", unreadable)
 
     def on_partial_read(self, job: Any, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
         """Replace the pipes of a process that died during a job; if that fails, the next process gets new ones."""
