@@ -190,10 +190,7 @@ class InlineDispatcher:
             self._under_way[job.runner] = _UnderWay(job=job, until_s=until_s)
         try:
             self._drive.runner.run(job)
-        except (
-            TransientError,
-            ConfigError,
-        ) as error:  # a journal that is silent, or closed
+        except (TransientError, ConfigError) as error:  # the journal is silent, or closed
             log.warning("%s is left as it is: %s", job, error)
         finally:
             with self._lock:
