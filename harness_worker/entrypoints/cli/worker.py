@@ -47,7 +47,7 @@ def worker(
         typer.Option(metavar="FILE", help="Write the process id here once the worker takes work, for health checks."),
     ] = None,
 ) -> None:
-    """Run one worker; SIGTERM and Ctrl-C let it finish what it is doing.
+    """Run one worker; SIGTERM, SIGHUP and Ctrl-C let it finish what it is doing.
 
     \b
         harness worker --role coordinator --app package.module:registry --concurrency 16
