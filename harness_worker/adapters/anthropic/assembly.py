@@ -221,8 +221,8 @@ class Assembly:
 
 
 def _fill(block: dict[str, Any], delta: Event, kind: str) -> None:
-    """Add a delta of an unknown kind to the fields of the same names that its block, of such a kind too, began with."""
-    names = [name for name in delta if name != "type" and name in block and block["type"] not in _TEXTS]
+    """Add a delta of an unknown kind to a block of an unknown kind, but only to fields that the block has already."""
+    names = [] if block["type"] in _TEXTS else [name for name in delta if name != "type" and name in block]
     for name in names:
         old, new = block[name], delta[name]
         block[name] = old + new if isinstance(old, str) and isinstance(new, str) else new
