@@ -113,9 +113,9 @@ async def waited_for(turn_id: str, waiter: Waiter, services: Services) -> Turn:
 
 
 async def wake(created: Created, services: Services) -> None:
-    """Ask for a look at a new turn; if it waits for turns ahead of it, their ends do that, or interrupt them.
+    """Ask for a look at a new turn, unless it waits for turns ahead of it: their ends do that.
 
-    Nothing is done for a turn that an earlier request made: that request has seen to it.
+    If it interrupts them, workers are told in the background. A turn of an earlier request is left to that request.
     """
     publisher, tenant = services.shared.publisher, services.tenant
     if isinstance(created, Earlier):
