@@ -80,7 +80,7 @@ def is_doubt(call: Call) -> bool:
 def end_with_doubt(call: Call, outcome: ToolOutcome, plan: Iterable[Call], *, now: float) -> tuple[Call, ...]:
     """The call, ended with ``outcome``, and every later call of its message that has not run, ended as ``not_run``.
 
-    That holds for calls that a gate would have refused, too: their turn never came.
+    That holds for calls that a gate would have refused, too: their turn never came. What a person has denied stays so.
     """
     why = f"{call.tool} ({call.call_id}) ended in doubt"
     waiting = (CallStatus.PLANNED, CallStatus.PENDING)

@@ -46,7 +46,7 @@ def _sections(title: str, text: str) -> Iterator[tuple[str, str]]:
     lines: list[str] = []
     fence = ""
     for line in text.splitlines():
-        fence = _fence_behind(line, fence)
+        fence = _fence_after(line, fence)
         heading = None if fence else _HEADING.fullmatch(line)
         if heading is None:
             lines.append(line)
@@ -56,8 +56,8 @@ def _sections(title: str, text: str) -> Iterator[tuple[str, str]]:
     yield title, "\n".join(lines)
 
 
-def _fence_behind(line: str, fence: str) -> str:
-    """The fence of the code that goes on behind a line; empty if none does. An equal or longer one ends it."""
+def _fence_after(line: str, fence: str) -> str:
+    """The fence of the code that goes on after a line; empty if none does. An equal or longer one ends it."""
     found = _CODE_FENCE.match(line)
     if found is None:
         return fence
