@@ -59,8 +59,8 @@ class Publisher:
             try:
                 await self._in_thread(partial(self._send_all, turns[first : first + AT_ONCE], tenant, begins=begins))
             except Exception as error:  # noqa: BLE001 - never raises: the turns are stored
-                left = len(turns) - first
-                _log.warning("%d turns are stored, but their wake-ups were not sent: %s", left, in_a_line(error))
+                told = "%d turns are stored, but their wake-ups were not sent: %s; the first is %s"
+                _log.warning(told, len(turns) - first, in_a_line(error), turns[first][0])
                 return
 
     async def interrupt(self, turns: Sequence[tuple[str, str]], tenant: str) -> None:
@@ -86,12 +86,12 @@ class Publisher:
 
     async def _stop_all(self, turn_ids: Sequence[str]) -> None:
         """Tell every worker to stop working for these turns."""
-        for told, turn_id in enumerate(turn_ids):
+        for number, turn_id in enumerate(turn_ids):
             try:
                 await self._in_thread(partial(self._stop, turn_id))
             except Exception as error:  # noqa: BLE001 - never raises: the next look at the turn tells the workers too
-                left = len(turn_ids) - told
-                _log.warning("%d turns are cancelled, but workers have not been told yet: %s", left, in_a_line(error))
+                told = "%d turns are cancelled, but workers have not been told yet: %s; the first is %s"
+                _log.warning(told, len(turn_ids) - number, in_a_line(error), turn_id)
                 return
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

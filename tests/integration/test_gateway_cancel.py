@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from time import monotonic
 
+import pytest
+
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import Gateway, gateway_on, shut_down
+from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, shut_down
 from tests.integration.mailbox import mailbox
 
 CANCELS = 6
@@ -56,6 +58,19 @@ def test_cancel_without_broker_is_accepted_in_time(sqlite_url: str) -> None:
             shut_down(port)
             _cancel(gateway, lost)
     wait_until(lambda: _publishing() <= others, "the gateway's threads to give up, broker or not")
+
+
+@pytest.mark.one_database("sqlite")
+@pytest.mark.gateway(redis_url=NOWHERE)
+def test_cancel_that_no_worker_was_told_of_is_found_in_the_log(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the turn's id, once for the wake-up and once for the workers that run its calls."""
+    turn_id = gateway.posted()["id"]
+    caplog.clear()
+    _cancel(gateway, turn_id)
+    told = [record.getMessage() for record in caplog.records if record.name == "api_gateway.publisher"]
+    assert [each.endswith(f"; the first is {turn_id}") for each in told] == [True, True]
 
 
 def _told(gateway: Gateway, heard: list[str]) -> bool:
