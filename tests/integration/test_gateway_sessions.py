@@ -94,10 +94,10 @@ def test_multitask_interrupt_cancels_those_before_it(gateway: Gateway) -> None:
 
 @pytest.mark.one_database("sqlite")
 def test_multitask_interrupt_asks_a_broker_that_is_away_but_once(
-    database_url: str, own_redis: str, caplog: pytest.LogCaptureFixture
+    database_url: str, gateway_redis: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A session may have thousands of turns: a message of its own for each would hold up every other request."""
-    with gateway_on(database_url, own_redis, redis_url=NOWHERE) as gateway:
+    with gateway_on(database_url, gateway_redis, redis_url=NOWHERE) as gateway:
         for _ in range(3):
             gateway.posted(session_id="s")
         caplog.clear()
@@ -115,9 +115,9 @@ def _of_publisher(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.acceptance
-def test_multitask_interrupt_cancels_however_many_are_before_it(postgres_url: str, own_redis: str) -> None:
+def test_multitask_interrupt_cancels_however_many_are_before_it(postgres_url: str, gateway_redis: str) -> None:
     """Their number is not bounded by that of a statement's parameters, which is 65,535."""
-    with gateway_on(postgres_url, own_redis, redis_url=NOWHERE) as gateway:
+    with gateway_on(postgres_url, gateway_redis, redis_url=NOWHERE) as gateway:
         gateway.posted(session_id="s")
         other: dict[str, Any] = {"id": literal_column("'t' || n"), "number": literal_column("n + 1")}
         columns: list[Any] = [other.get(column.name, column) for column in turns.c]
