@@ -379,6 +379,32 @@ os._exit(0)
 """
 )
 
+HALF_READ = (
+    ONE_PROCESS
+    + """
+import inspect, pickle, signal, struct
+from billiard.pool import READY
+
+job = pool.apply_async(signal.pause)
+while not job._accepted:
+    next(loop)
+(process,) = pool._pool
+message = pickle.dumps((READY, (job._job, None, (True, "read"), process.inqW_fd)))
+pipe, told = process.outq._writer.fileno(), struct.pack("!i", len(message)) + message
+os.write(pipe, told[:9])
+while not inspect.isgenerator(hub.readers[process.outqR_fd][0]):
+    next(loop)
+hub.reset()
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+os.write(pipe, told[9:])
+work(job)
+print(job.get(), flush=True)
+os.kill(process.pid, signal.SIGKILL)
+os._exit(0)
+"""
+)
+
 EXITS = (
     """
 import sys
@@ -615,6 +641,11 @@ def test_pool_that_served_is_not_given_up() -> None:
 def test_process_that_died_in_the_middle_of_a_message_is_replaced() -> None:
     """The rest of a message whose beginning was read before is no message. The worker would end when it met it."""
     assert _said(UNREADABLE) == ["served by another: True"]
+
+
+def test_message_that_is_read_in_part_when_the_broker_is_lost_is_read_whole() -> None:
+    """Celery would take its rest for another message, and learn of nothing more that the process does."""
+    assert _said(HALF_READ) == ["read"]
 
 
 def test_exit_that_a_job_survived_is_not_taken_for_its_processs() -> None:

@@ -8,17 +8,18 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
 from multiprocessing.process import AuthenticationString  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from threading import Event
 from traceback import walk_tb
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from billiard import util
 from billiard.pool import EX_RECYCLE
-from celery.concurrency.asynpool import AsynPool, Worker
+from celery.concurrency.asynpool import AsynPool, ResultHandler, Worker
 from celery.concurrency.prefork import TaskPool
 from celery.platforms import EX_FAILURE
 from celery.worker import state
@@ -95,6 +96,30 @@ class _LeavingWorker(Worker):
         self.wait_for_job = wait_or_leave
 
 
+class _ResultHandler(ResultHandler):
+    """Reads a message on of which a part was read when the broker was lost, and with it all readers of the event loop.
+
+    Celery would take its rest for another message, and learn of nothing more that the process does: the call would be
+    under way, and the process busy, until it is killed at the call's hard limit.
+    """
+
+    fileno_to_outq: dict[int, Any]
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature
+        super().__init__(*args, **options)
+        self._begun = WeakKeyDictionary[Any, Any]()
+        """The messages that were read in part, by their process."""
+
+    def _recv_message(self, add_reader: Any, fd: int, callback: Any) -> Generator[None]:  # noqa: ANN401 - Celery's own
+        process = self.fileno_to_outq[fd]
+        untyped: Any = super()
+        message = self._begun.pop(process, None) or untyped._recv_message(add_reader, fd, callback)  # noqa: SLF001
+        for _ in message:
+            self._begun[process] = message
+            yield
+            self._begun.pop(process)
+
+
 class _GroupPool(AsynPool):
     """Ends the rest of a process's group once Celery removes the process, which is gone, from its list.
 
@@ -102,6 +127,7 @@ class _GroupPool(AsynPool):
     error for a lost broker or end the worker, and Billiard would keep a process on its list that never started.
     """
 
+    ResultHandler = _ResultHandler
     Worker = _LeavingWorker
     _pool: list[Any]
     _queues: dict[Any, Any]
