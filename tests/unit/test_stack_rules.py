@@ -241,6 +241,26 @@ def test_log_of_a_child_is_kept_within_bounds() -> None:
     assert (len(kept), max(map(len, kept))) == (50, 65_536)
 
 
+class Short(io.StringIO):
+    """A stream for whose first line memory is short."""
+
+    was_short = False
+
+    def write(self, text: str) -> int:
+        """Raise once."""
+        if not self.was_short:
+            self.was_short = True
+            raise MemoryError
+        return super().write(text)
+
+
+def test_line_for_which_memory_is_short_is_the_only_one_lost() -> None:
+    """Its child is heard as before; its pipe would else be closed, and nothing that it says be seen until it dies."""
+    shown = Short()
+    LogWriter(shown, coloured=False).pump("tools", io.BytesIO(b"lost\nsaid\n"), []).join(60.0)
+    assert shown.getvalue() == "tools       | said\n"
+
+
 def test_own_message_is_the_last_one() -> None:
     """An earlier one was only a warning of what came later."""
     assert own_message("harness: first\nother\nharness: second\nmore") == "second\nmore"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import IO, Final, TextIO
 
 from harness_worker.entrypoints.plain import plain
@@ -72,8 +73,17 @@ class LogWriter:
 
     def _copy(self, role: str, source: IO[bytes], keep: list[str]) -> None:
         with source:
-            for raw in iter(lambda: source.readline(_LONGEST_LINE_BYTES), b""):
-                text = raw.decode(errors="replace").rstrip()
-                keep.append(text)
-                del keep[:-_KEPT_LINES]
-                self.line(role, text)
+            goes_on = True
+            while goes_on:
+                with suppress(MemoryError):  # only that line is lost
+                    goes_on = self._copy_line(role, source, keep)
+
+    def _copy_line(self, role: str, source: IO[bytes], keep: list[str]) -> bool:
+        """Copy the next line; return whether there was one."""
+        raw = source.readline(_LONGEST_LINE_BYTES)
+        if raw:
+            text = raw.decode(errors="replace").rstrip()
+            keep.append(text)
+            del keep[:-_KEPT_LINES]
+            self.line(role, text)
+        return bool(raw)
