@@ -379,7 +379,15 @@ os._exit(0)
 """
 )
 
-HALF_READ = (
+AWAY_AT_ONCE = ONE_PROCESS.replace("pool.register_with", "pool.read_messages()\npool.register_with") + (
+    """
+(job,) = work(pool.apply_async(os.getpid))
+print("served:", job.get() == first, flush=True)
+os._exit(0)
+"""
+)
+
+HALF_TOLD = (
     ONE_PROCESS
     + """
 import inspect, pickle, signal, struct
@@ -391,19 +399,55 @@ while not job._accepted:
 (process,) = pool._pool
 message = pickle.dumps((READY, (job._job, None, (True, "read"), process.inqW_fd)))
 pipe, told = process.outq._writer.fileno(), struct.pack("!i", len(message)) + message
+
+def read_in_part():
+    while not inspect.isgenerator(hub.readers[process.outqR_fd][0]):
+        next(loop)
+"""
+)
+WHOLE = """
+work(job)
+print(job.get(), "heard on:", not inspect.isgenerator(hub.readers[process.outqR_fd][0]), flush=True)
+os.kill(process.pid, signal.SIGKILL)
+os._exit(0)
+"""
+
+HALF_READ = f"""
+{HALF_TOLD}
 os.write(pipe, told[:9])
-while not inspect.isgenerator(hub.readers[process.outqR_fd][0]):
-    next(loop)
+read_in_part()
 hub.reset()
 pool.register_with_event_loop(hub)
 loop = hub.create_loop()
 os.write(pipe, told[9:])
-work(job)
-print(job.get(), flush=True)
-os.kill(process.pid, signal.SIGKILL)
-os._exit(0)
+{WHOLE}
 """
-)
+
+HALF_READ_AND_REST_WHILE_AWAY = f"""
+{HALF_TOLD}
+os.write(pipe, told[:4])
+read_in_part()
+hub.reset()
+pool.flush()
+os.write(pipe, told[4:])
+pool.read_messages()
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+{WHOLE}
+"""
+
+HALF_READ_WHILE_AWAY = f"""
+{HALF_TOLD}
+hub.reset()
+os.write(pipe, told[:9])
+pool.flush()
+pool.register_with_event_loop(hub)
+loop = hub.create_loop()
+os.write(pipe, told[9:12])
+read_in_part()
+os.write(pipe, told[12:])
+{WHOLE}
+"""
 
 EXITS = (
     """
@@ -643,9 +687,20 @@ def test_process_that_died_in_the_middle_of_a_message_is_replaced() -> None:
     assert _said(UNREADABLE) == ["served by another: True"]
 
 
-def test_message_that_is_read_in_part_when_the_broker_is_lost_is_read_whole() -> None:
-    """Celery would take its rest for another message, and learn of nothing more that the process does."""
-    assert _said(HALF_READ) == ["read"]
+def test_worker_that_starts_without_a_broker_reads_from_its_processes_once_it_has_one() -> None:
+    """Until then there is no event loop, and no process has been given any work."""
+    ran = _run(AWAY_AT_ONCE)
+    assert (ran.stdout, ran.stderr) == ("served: True\n", "")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [HALF_READ, HALF_READ_AND_REST_WHILE_AWAY, HALF_READ_WHILE_AWAY],
+    ids=["read before", "rest while away", "begun while away"],
+)
+def test_message_that_is_read_in_part_when_the_broker_is_lost_is_read_whole(script: str) -> None:
+    """Celery would take its rest for other messages: it would learn of nothing more, or the worker would end."""
+    assert _said(script) == ["read heard on: True"]
 
 
 def test_exit_that_a_job_survived_is_not_taken_for_its_processs() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from billiard import util
-from billiard.pool import EX_RECYCLE
+from billiard.pool import EX_RECYCLE, TERMINATE
 from celery.concurrency.asynpool import AsynPool, ResultHandler, Worker
 from celery.concurrency.prefork import TaskPool
 from celery.platforms import EX_FAILURE
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 MOST_FALSE_STARTS: Final = 20
 """How often the pool may find processes dead before any of them ever began to work; then the worker gives up."""
 
+_WHOLE: Final = object()
 _leaving: Final = Event()
 _exit: Final = sys.exit
 
@@ -104,6 +105,8 @@ class _ResultHandler(ResultHandler):
     """
 
     fileno_to_outq: dict[int, Any]
+    on_state_change: Callable[[Any], None]
+    _hub: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature
         super().__init__(*args, **options)
@@ -117,7 +120,18 @@ class _ResultHandler(ResultHandler):
         for _ in message:
             self._begun[process] = message
             yield
-            self._begun.pop(process)
+            self._begun.pop(process, None)
+
+    def read(self, process: Any) -> None:  # noqa: ANN401 - Celery's own
+        """Take what a process has told, as the event loop does; a message that is not whole yet waits for its rest.
+
+        A process that is gone was read to its end; one of a worker that has had no broker yet has nothing to tell.
+        """
+        fd = process.outqR_fd
+        if self._hub is not None and self.fileno_to_outq.get(fd) is process:
+            with suppress(OSError, EOFError):
+                while next(self._recv_message(self._hub.add_reader, fd, self.on_state_change), _WHOLE) is _WHOLE:
+                    pass
 
 
 class _GroupPool(AsynPool):
@@ -131,6 +145,8 @@ class _GroupPool(AsynPool):
     Worker = _LeavingWorker
     _pool: list[Any]
     _queues: dict[Any, Any]
+    _result_handler: _ResultHandler
+    _state: Any
     _has_begun = False
     _false_starts = 0
 
@@ -164,9 +180,10 @@ class _GroupPool(AsynPool):
             self.process_flush_queues(process)
 
     def process_flush_queues(self, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
-        """Take what a process has told; the rest of a message whose beginning was read means nothing."""
+        """Take what a process has told. Celery takes the rest of a message that was read in part for another one."""
         try:
-            super().process_flush_queues(proc)  # pyright: ignore[reportUnknownMemberType]
+            if self._state != TERMINATE:
+                self._result_handler.read(proc)
         except Exception as unreadable:  # noqa: BLE001 - whatever a piece of a pickle may raise
             log.warning("what a process of the pool has told cannot be read: %r", unreadable)
 
