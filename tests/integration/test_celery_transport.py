@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -126,6 +127,20 @@ def test_message_that_goes_back_to_its_queue_keeps_no_other_waiting(broker: str)
 
 
 @pytest.mark.parametrize("answer", ["ack", "requeue"])
+def test_message_of_a_broker_that_is_gone_holds_no_place(answer: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor is it an error that it cannot be answered: it comes again once the broker is back."""
+    with ExitStack() as ending:
+        with valkey_service() as url:
+            connection = ending.enter_context(Connection(url, transport=ours.Transport))
+            channel: Any = connection.default_channel
+            channel.basic_qos(0, 1, False)
+            message = _taken(connection, _sent(connection))
+        getattr(message, answer)()
+        assert channel.qos.can_consume()
+    assert "a message comes again later, as it could not be answered: ConnectionError" in caplog.text
+
+
+@pytest.mark.parametrize("answer", ["ack", "requeue"])
 def test_broker_that_takes_no_writes_for_a_while_holds_no_place(
     broker: str,
     looking: Any,  # noqa: ANN401
@@ -145,7 +160,7 @@ def test_broker_that_takes_no_writes_for_a_while_holds_no_place(
         finally:
             looking.replicaof("NO", "ONE")
         assert channel.qos.can_consume()
-    assert "a message comes again later, as it could not be answered: redis refused" in caplog.text
+    assert "a message comes again later, as it could not be answered: ReadOnlyError" in caplog.text
     assert "messages of lost workers not looked for: redis refused" in caplog.text
 
 

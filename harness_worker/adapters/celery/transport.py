@@ -15,6 +15,7 @@ from kombu.transport import redis, virtual
 from kombu.utils.json import dumps
 from redis.exceptions import (
     ConnectionError,  # noqa: A004 - redis-py's own, not the builtin
+    RedisError,
     ResponseError,
 )
 
@@ -57,8 +58,8 @@ class QoS(redis.QoS):
         """Remove a message's record. If Redis fails, it is delivered again, but takes up no more place here."""
         try:
             self._transact(("ZREM", self.unacked_index_key, delivery_tag), ("HDEL", self.unacked_key, delivery_tag))
-        except ResponseError as refusal:
-            _log_unanswered(refusal)
+        except RedisError as error:
+            _log_unanswered(error)
         finally:
             virtual.QoS.ack(self, delivery_tag)
 
@@ -69,8 +70,8 @@ class QoS(redis.QoS):
         try:
             if not self._is_given_up:
                 self.restore_by_tag(delivery_tag, leftmost=True)
-        except ResponseError as refusal:
-            _log_unanswered(refusal)
+        except RedisError as error:
+            _log_unanswered(error)
         finally:
             virtual.QoS.ack(self, delivery_tag)
 
@@ -99,9 +100,9 @@ class QoS(redis.QoS):
             client.transact(*commands)
 
 
-def _log_unanswered(refusal: ResponseError) -> None:
+def _log_unanswered(error: RedisError) -> None:
     """Log that Redis still has a message as taken; kombu would call that critical, with a traceback."""
-    log.warning("a message comes again later, as it could not be answered: redis refused: %s", refusal)
+    log.warning("a message comes again later, as it could not be answered: %s: %s", type(error).__name__, error)
 
 
 class Channel(redis.Channel):
