@@ -157,9 +157,27 @@ def test_second_worker_drains_on_a_signal(stack: StackInfo, tmp_path: Path, sig:
 def test_second_worker_outlives_its_terminal_with_nohup(stack: StackInfo, tmp_path: Path) -> None:
     """As any other program: the signal stays ignored."""
     with second_worker(stack, tmp_path, "nohup") as second:
-        status = Path(f"/proc/{second.pid}/status").read_text()
-        ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
-        assert ignored & (1 << (signal.SIGHUP - 1))
+        assert _ignores_hangups(second)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tells which signals are ignored")
+def test_worker_without_a_broker_outlives_its_terminal_with_nohup(tmp_path: Path, sqlite_url: str) -> None:
+    """Before it is ready, too: Celery sets a handler of its own by then."""
+    log = tmp_path / "log"
+    env = {**os.environ, "HARNESS_REDIS_URL": NOWHERE, "HARNESS_DATABASE_URL": sqlite_url}
+    command = ["nohup", *HARNESS, "worker", "--role", "tools", "--app", APP, "--home", str(tmp_path)]
+    with log.open("wb") as said, subprocess.Popen(command, cwd=ROOT, env=env, stdout=said, stderr=said) as worker:
+        try:
+            wait_until(lambda: "the broker does not answer" in log.read_text(), "the worker to miss its broker", 60)
+            assert _ignores_hangups(worker)
+        finally:
+            worker.kill()
+
+
+def _ignores_hangups(process: subprocess.Popen[bytes]) -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored & (1 << (signal.SIGHUP - 1)))
 
 
 @pytest.mark.parametrize("role", ["redis", "gateway", "coordinator", "tools"])

@@ -145,12 +145,13 @@ def _serve(
     drain: Drain,
     ready_file: Path | None,
 ) -> NoReturn:
-    hangup = signal.getsignal(signal.SIGHUP)  # as it was before Celery sets a handler that restarts the program
+    worker._isatty = True  # noqa: SLF001 - else Celery would start the program anew at SIGHUP, even under `nohup`
 
     def ready(**_: object) -> None:
         signal.signal(signal.SIGTERM, drain.on_signal)
         signal.signal(signal.SIGINT, drain.on_signal)
-        signal.signal(signal.SIGHUP, hangup if hangup is signal.SIG_IGN else drain.on_signal)  # ignored by `nohup`
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(signal.SIGHUP, drain.on_signal)
         if ready_file is not None:
             ready_file.write_text(f"{os.getpid()}\n")
 
