@@ -33,6 +33,17 @@ os.register_at_fork(after_in_child=forked)
 """
 """An application whose worker's processes begin only after the worker has died."""
 
+NEVER_READY = """
+import sys, threading
+from harness_worker import Registry
+
+registry = Registry()
+registry.agent("clerk", model="scripted:clerk.jsonl")
+if "tools" in sys.argv:
+    threading.Event().wait()
+"""
+"""An application that its tool worker never has loaded."""
+
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop_leaves_no_process(tmp_path: Path, sig: signal.Signals) -> None:
@@ -53,9 +64,11 @@ def test_asked_to_stop_leaves_no_process(tmp_path: Path, sig: signal.Signals) ->
 @pytest.mark.parametrize(("sig", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_asked_to_stop_while_starting_leaves_no_process(tmp_path: Path, sig: signal.Signals, code: int) -> None:
     """A stack that is not ready yet stops too; after Ctrl-C its exit code shows that it never was ready."""
-    with harness_up(tmp_path / "home") as up:
-        pid_file = tmp_path / "home" / "run" / "gateway.pid"
-        wait_until(pid_file.exists, "the gateway to be started", 60)
+    (tmp_path / "never_ready.py").write_text(NEVER_READY)
+    env = {"PYTHONPATH": str(tmp_path)}
+    with harness_up(tmp_path / "home", "--app", "never_ready:registry", env=env) as up:
+        pid_file = tmp_path / "home" / "run" / "tools.pid"
+        wait_until(pid_file.exists, "the tool worker to be started", 60)
         children = up.children()
         up.process.send_signal(sig)
         assert up.process.wait(60) == code, up.log.read_text()

@@ -274,10 +274,12 @@ def test_log_lines_carry_their_role(home: Home, output: io.StringIO) -> None:
 @pytest.fixture
 def orphan(home: Home) -> Generator[subprocess.Popen[bytes]]:
     """A process such as a killed stack would leave."""
-    process = subprocess.Popen([sys.executable, "-c", _STUBBORN], env={**os.environ, MARK: str(home.path)})
-    yield process
-    process.kill()
-    process.wait()
+    env = {**os.environ, MARK: str(home.path)}
+    with subprocess.Popen([sys.executable, "-c", _STUBBORN], env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # a process that has just begun may show no environment yet
+        yield process
+        process.kill()
 
 
 def test_leftover_known_by_its_mark_is_ended(home: Home, output: io.StringIO, orphan: subprocess.Popen[bytes]) -> None:
