@@ -26,6 +26,7 @@ from harness_worker.testing.messages_replies import Answer, Ending, Refusal, Rep
 from harness_worker.testing.messages_stub import MessagesStub
 from harness_worker.testing.waiting import wait_until
 from tests.contract.anthropic_kit import KEY, asking
+from tests.environments import PASSWORD, UNUSABLE
 
 TEXT = "One two three four five."
 SOON_S = 1.0
@@ -284,21 +285,13 @@ def test_provider_that_is_away_is_transient() -> None:
         AnthropicModel(KEY, f"http://127.0.0.1:{free_port()}").complete(asking())
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("SSL_CERT_FILE", "/nonexistent"),
-        ("SSL_CERT_FILE", __file__),
-        ("HTTPS_PROXY", "http://u:s3cret/@proxy"),
-        ("ALL_PROXY", "gopher://u:s3cret@proxy"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), UNUSABLE)
 def test_environment_that_cannot_be_used_is_told(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another try is of no use; the message names the variable, and shows no proxy's password."""
     monkeypatch.setenv(name, value)
     with pytest.raises(ModelError, match=rf"provider cannot be asked: .* look at .*{name}") as caught:
         AnthropicModel(KEY, "https://provider.example").complete(asking())
-    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+    assert PASSWORD not in "".join(traceback.format_exception(caught.value))
 
 
 def test_system_that_gives_no_file_is_transient(stub: MessagesStub) -> None:

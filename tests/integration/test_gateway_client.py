@@ -19,6 +19,7 @@ from harness_worker import GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.errors import HarnessError
+from tests.environments import PASSWORD, UNUSABLE
 from tests.integration.certificates import write_certificate
 from tests.integration.gateway_kit import (
     AGENT,
@@ -210,19 +211,11 @@ def test_forked_process_has_connections_of_its_own() -> None:
     assert len(set(ports)) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("SSL_CERT_FILE", "/nonexistent"),
-        ("SSL_CERT_FILE", __file__),
-        ("HTTPS_PROXY", "http://u:s3cret/@proxy"),
-        ("ALL_PROXY", "gopher://u:s3cret@proxy"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), UNUSABLE)
 def test_environment_that_cannot_be_used_is_told(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the client is made, and without the password of a proxy."""
     monkeypatch.setenv(name, value)
     said = told(lambda: GatewayClient("https://gateway.example"))
     assert "no connection can be made with what the environment says" in said
     assert name in said
-    assert "s3cret" not in said
+    assert PASSWORD not in said

@@ -45,6 +45,7 @@ from harness_worker.errors import ConfigError
 from harness_worker.ports import ignore
 from harness_worker.testing.waiting import wait_until
 from tests.apps.mcp.odd import MANY
+from tests.environments import PASSWORD, UNUSABLE
 from tests.mcp_servers import ROOT, STDIO, HttpServer, Notes, Proxy, context, http_server, odd, proxy
 from tests.processes import runs
 
@@ -498,16 +499,13 @@ def test_server_that_cannot_be_asked_is_a_wrong_setting(place: dict[str, Any], s
     assert "pass" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("SSL_CERT_FILE", "/nonexistent"), ("HTTPS_PROXY", f"http://u:{SECRET}/@proxy"), ("ALL_PROXY", "gopher://proxy")],
-)
+@pytest.mark.parametrize(("name", "value"), UNUSABLE)
 def test_environment_that_cannot_be_used_is_told(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the password of a proxy."""
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=rf"what the environment says \(.*\): look at .*{name}") as refused:
         Registry().mcp("s", url="https://mcp.example/mcp")
-    assert SECRET not in str(refused.value)
+    assert PASSWORD not in str(refused.value)
 
 
 def test_how_to_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
