@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSerializer, RootModel, SecretStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    RootModel,
+    SecretStr,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import PydanticCustomError
 from typing_extensions import Doc
@@ -484,6 +493,18 @@ def test_hints_may_carry_field_constraints() -> None:
     assert problems(take, {"b": 6}) == ("b: input should be less than or equal to 5 (got 6)",)
 
 
+def test_parameter_may_have_an_alias_for_the_model() -> None:
+    """An alias in a parameter's ``Field`` is the argument's name; the function and its rules keep their own."""
+
+    def take(a: int = Field(default=1, alias="b")) -> int:
+        return a
+
+    tool = inspected(take)
+    assert list(tool.schema["properties"]) == ["b"]
+    assert (tool.bind({}).values, tool.bind({"b": "2"}).values) == ({"b": 1}, {"b": 2})
+    assert (tool.typed({"b": 2}), tool.invoke({"b": 2}, CTX)) == ({"a": 2}, 2)
+
+
 def test_annotations_describe_parameters() -> None:
     """A lone text in ``Annotated``, or a ``Doc``, describes it; several texts may mean anything."""
 
@@ -625,6 +646,14 @@ def _bad_default_in_hint(a: Annotated[int, Field(default="x")]) -> int:
     return a
 
 
+def _read_by_another_name(a: str = Field(validation_alias=AliasChoices("b", "a"))) -> str:
+    return a
+
+
+def _written_by_another_name(a: str = Field(serialization_alias="b")) -> str:
+    return a
+
+
 class _AsyncCallable:
     async def __call__(self, a: int) -> int:
         return a
@@ -664,6 +693,8 @@ def _waited(a: int) -> int:
             (_odd, "parameter 'a': its default"),
             (_bad_default, "parameter 'a': its default 'x' does not fit"),
             (_bad_default_in_hint, "parameter 'a': its default 'x' does not fit"),
+            (_read_by_another_name, "parameter 'a': its Field has an alias that is only for reading or for writing"),
+            (_written_by_another_name, "parameter 'a': its Field has an alias that is only for reading or for writing"),
             (_context, "parameter named `ctx`"),
             (_optional_context, "parameter 'c': the run context is given to the parameter named `ctx`; rename it"),
             (_callback, "parameter 'a': its hint"),

@@ -54,7 +54,7 @@ def argument_model(parameters: Iterable[Parameter], docs: Mapping[str, str], lab
     """The model of ``parameters``, described by ``docs`` where they do not describe themselves.
 
     Raises:
-        ConfigError: A hint has no JSON form, or a default does not fit its hint.
+        ConfigError: A hint has no JSON form, a default does not fit its hint, or an alias is not the only one.
     """
     names = {f"p{index}": parameter for index, parameter in enumerate(parameters)}
     fields = {key: _field(p, docs.get(p.name), f"{label}: parameter {p.name!r}") for key, p in names.items()}
@@ -92,6 +92,7 @@ def _field(parameter: Parameter, doc: str | None, where: str) -> tuple[Any, Any]
         trial = _made({"p0": made})
     except Exception as error:  # noqa: BLE001 - a hint is the tool author's code: it may raise anything
         raise _no_schema(parameter, where, error) from None
+    _check_alias(trial, where)
     _check_default(trial, where)
     try:
         _schema(trial)
@@ -143,6 +144,13 @@ def _note(parameter: Parameter) -> str | None:
 
 def _annotations(parameter: Parameter) -> tuple[Any, ...]:
     return get_args(parameter.hint)[1:] if get_origin(parameter.hint) is Annotated else ()
+
+
+def _check_alias(trial: type[BaseModel], where: str) -> None:
+    """Refuse an argument that is read by one name and written by another: once bound, it could not be read again."""
+    field = trial.model_fields["p0"]
+    if field.validation_alias != field.serialization_alias:
+        raise ConfigError(f"{where}: its Field has an alias that is only for reading or for writing; use alias='…'")
 
 
 def _check_default(trial: type[BaseModel], where: str) -> None:
