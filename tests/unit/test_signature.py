@@ -21,6 +21,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    HttpUrl,
     PlainSerializer,
     RootModel,
     SecretStr,
@@ -166,6 +167,18 @@ def test_bind_names_each_bad_argument() -> None:
     )
 
 
+def test_bind_begins_what_is_wrong_in_lower_case() -> None:
+    """It follows the argument's name; an abbreviation stays one."""
+
+    def take(site: HttpUrl, n: int) -> str:
+        return f"{site}{n}"
+
+    assert problems(take, {"site": "ftp://a", "n": "x"}) == (
+        "site: URL scheme should be 'http' or 'https' (got \"ftp://a\")",
+        'n: input should be a valid integer, unable to parse string as an integer (got "x")',
+    )
+
+
 def test_bind_tells_what_is_wrong_in_words_of_json() -> None:
     """A model wrote an object and lists, whatever the function's hints make of them."""
 
@@ -214,7 +227,7 @@ def test_bind_cuts_what_a_validator_says(count: int, most_chars: int) -> None:
     take.__annotations__["xs"] = list[Annotated[str, AfterValidator(refuse)]]
     told = "; ".join(problems(take, {"xs": ["a"] * count}))
     assert 9_000 < len(told) <= most_chars
-    assert told.startswith("xs[0]: lLLL")
+    assert told.startswith("xs[0]: LLLL")
 
 
 @pytest.mark.parametrize("error", [KeyError("a"), SystemExit("a"), CancelledError("a")])

@@ -87,7 +87,8 @@ def _line(error: Mapping[str, Any]) -> str:
     said = _SAID.get(error["type"])
     if said is None:
         message = clean_text(complaint(error))
-        said = f"{message[:1].lower()}{message[1:]} (got {_shown(error['input'])})"
+        first = message[:1] if message[1:2].isupper() else message[:1].lower()  # an abbreviation stays one
+        said = f"{first}{message[1:]} (got {_shown(error['input'])})"
     return f"{place(error['loc'])}: {said}"
 
 
