@@ -133,6 +133,7 @@ def test_anything_else_is_none(said: object) -> None:
     [
         ('{"score": 0.5, "reason": "so so"}', Score(0.5, "so so")),
         ('Here:\n```json\n{"score": 1}\n```', Score(1.0)),
+        ('{"score": 0, "reason": null}', Score(0.0)),
     ],
 )
 def test_verdict_is_the_object_in_a_reply(text: str, score: Score) -> None:

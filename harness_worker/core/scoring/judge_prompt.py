@@ -37,4 +37,4 @@ def verdict_of(text: str) -> Score:
     said = object_in(text)
     if "score" not in said:
         raise ValueError(f"the model's reply is no score: {text!r:.200}")
-    return score_of(Score(said["score"], str(said.get("reason", ""))))
+    return score_of(Score(said["score"], str(said.get("reason") or "")))
