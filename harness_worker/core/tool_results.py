@@ -28,7 +28,7 @@ _MAX_READ_CHARS = 100_000
 
 _TRACEBACK = re.compile(r"^[ \t]*Traceback \(most recent call last\):[ \t]*\n?", re.MULTILINE)
 _FRAME = re.compile(r'^[ \t]*File "[^\n]*\n?(?:[ \t]{4,}[^\n]*\n?)*', re.MULTILINE)
-_QUOTED_PATH = re.compile(r"""(?P<quote>['"])(?:file://|~|\.{1,2})?/[^'"\n]*(?P=quote)""")
+_QUOTED_PATH = re.compile(r"""(?P<quote>['"])(?:file://|~|\.{1,2})?/(?:(?!(?P=quote)).)*(?P=quote)""")
 _BARE_PATH = re.compile(r"(?<![\w/.<>~-])(?:file://|~|\.{1,2})?/[\w.+@%~-]+(?:/[\w.+@%~-]*)*")
 _WINDOWS_PATH = re.compile(r"(?<!\w)(?:[A-Za-z]:|\\)\\[^\s'\"<>|*?]+")
 

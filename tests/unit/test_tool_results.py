@@ -173,6 +173,7 @@ def test_exception_that_quotes_a_traceback_shows_no_frames() -> None:
     ("message", "shown"),
     [
         ("open '/home/me/a b.txt' failed", "open '<path>' failed"),
+        ('open "/home/me/Ann\'s files/b.txt" failed', 'open "<path>" failed'),
         ("see /etc/passwd:3", "see <path>:3"),
         ("(~/x/y.py)", "(<path>)"),
         ("at ../up/x", "at <path>"),
