@@ -72,6 +72,12 @@ def test_page_is_known_from_prose_by_its_address(text: str) -> None:
     assert (found.id, found.title, found.quote) == (PAGE, PAGE, None)
 
 
+def test_page_is_what_the_first_result_says() -> None:
+    """Later results with its address change nothing."""
+    first, second = result({"url": PAGE, "title": "A page"}), result({"url": PAGE, "title": "Another"})
+    assert [each.title for each in cite(PAGE, (), (*first, *second))] == ["A page"]
+
+
 def test_page_that_is_too_deep_to_be_read_costs_no_other_citation() -> None:
     """A result is whatever the web says: its address is known all the same, and is its own title."""
     deep = f'{"[" * 5_000}"{PAGE}"{"]" * 5_000}'

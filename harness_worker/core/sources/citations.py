@@ -136,19 +136,22 @@ def _given(content: str) -> Iterator[Source]:
 
 
 def _known_pages(results: Sequence[tuple[str, str]], urls: Iterable[str]) -> dict[tuple[CitationKind, str], Citation]:
+    """The pages with what the first result that has their address says about them."""
     wanted = set(urls)
     found: dict[tuple[CitationKind, str], Citation] = {}
     for tool, content in results:
         if not wanted or tool == GET_CONTEXT_PACK:
             continue
-        for url in wanted & {_address(mark["url"]) for mark in _MARK.finditer(content) if mark["url"]}:
-            found.setdefault((CitationKind.WEB, url), _page(url, content))
+        here = wanted & {url for kind, url in _marks(content) if kind is CitationKind.WEB}
+        objects = tuple(_objects(_parsed(content))) if here else ()
+        found |= {(CitationKind.WEB, url): _page(url, objects) for url in here}
+        wanted -= here
     return found
 
 
-def _page(url: str, content: str) -> Citation:
-    """A page with what the result says about it: the title and the text given with its address."""
-    about = next((each for each in _objects(_parsed(content)) if url in each.values()), dict[str, Any]())
+def _page(url: str, objects: Iterable[Mapping[str, Any]]) -> Citation:
+    """A page with the title and the text that a result's objects give with its address."""
+    about = next((each for each in objects if url in each.values()), dict[str, Any]())
     title, quote = _first_text(about, _TITLES), _first_text(about, _QUOTES)
     return Citation(kind=CitationKind.WEB, id=url, title=title or url, source=url, quote=quote)
 
