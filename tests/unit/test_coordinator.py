@@ -690,6 +690,17 @@ def test_gate_that_cannot_be_read_keeps_no_turn_from_its_end(engine: Engine) -> 
     assert engine.contents == ["worker_lost: the process running look was lost once"]
 
 
+def test_result_that_cannot_be_read_keeps_no_turn_from_its_end(engine: Engine) -> None:
+    """A later version may have written it, in a shape that this one does not know."""
+    engine.dispatched("look")
+    run = engine.alive()
+    engine.gate.admit(TURN_ID, run.call_id, run.attempt, 60_000, run.runner)
+    assert engine.gate.complete(run, '{"kind": "ToolOutcomeOfTheFuture"}')
+    engine.advance()
+    assert engine.turn.stop_reason is StopReason.INTERNAL
+    assert engine.contents == ["worker_lost: the process running look was lost once"]
+
+
 def test_bug_while_sending_is_left_to_the_next_look(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """The turn was already released, so a look-in sends again."""
     engine.seen_sent.before["chain"].append(raising(RuntimeError("bug")))
