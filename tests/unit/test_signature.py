@@ -561,6 +561,17 @@ def test_a_default_of_none_makes_the_hint_optional() -> None:
     assert tool.bind({"x": None}).values == {"x": None}
 
 
+def test_a_default_of_none_is_not_for_a_validator_that_takes_no_none() -> None:
+    """A validator of the author's may raise anything when it is asked about ``None``."""
+
+    def take(x: Annotated[str, BeforeValidator(str.strip)] = None) -> object:  # noqa: RUF013  # pyright: ignore[reportArgumentType] - the case
+        return x
+
+    tool = inspected(take)
+    assert tool.invoke(tool.bind({}).values, CTX) is None
+    assert tool.invoke(tool.bind({"x": " a "}).values, CTX) == "a"
+
+
 class Shop:
     def stock(self, sku: str) -> str:
         """How many."""

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined
 from typing_extensions import Doc
 
+from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.core.registration.callables import NO_DEFAULT, Parameter
 from harness_worker.core.registration.set_order import sort_sets
 from harness_worker.core.registration.tools import Arguments
@@ -122,11 +123,8 @@ def _hint(parameter: Parameter) -> Any:  # noqa: ANN401 - a type expression
     """The hint; ``x: int = None`` means ``int | None``."""
     if parameter.default is not None:
         return parameter.hint
-    try:
-        TypeAdapter(parameter.hint).validate_python(None)
-    except ValidationError:
-        return parameter.hint | None
-    return parameter.hint
+    takes_none = attempt(TypeAdapter(parameter.hint).validate_python, None)  # validators are the author's
+    return parameter.hint | None if isinstance(takes_none, Raised) else parameter.hint
 
 
 def _describes_itself(parameter: Parameter) -> bool:
