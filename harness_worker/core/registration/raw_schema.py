@@ -120,8 +120,11 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 def _validator(schema: dict[str, Any], label: str) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(schema, offline=True, mask=_VALUE)
+    except jsonschema_rs.ValidationError as error:
+        where = f"{place(list(error.instance_path))}: " if error.instance_path else ""
+        raise ConfigError(f"{label}: not a valid JSON Schema: {where}{_said(error)}") from None
     except ValueError as error:
-        raise ConfigError(f"{label}: not a valid JSON Schema: {str(error).partition(chr(10))[0]}") from None
+        raise ConfigError(f"{label}: not a valid JSON Schema: {error}") from None
 
 
 def _ctx_parameter(signature: inspect.Signature, label: str) -> inspect.Parameter | None:
@@ -154,5 +157,9 @@ def _lines(error: jsonschema_rs.ValidationError) -> list[str]:
         return [f"{place([*path, details['property']])}: {MISSING}"]
     if "unexpected" in details:
         return [f"{place([*path, name])}: {UNKNOWN}" for name in details["unexpected"]]
-    said = error.message.replace(_VALUE, short(compact(error.instance)), 1)
-    return [f"{place(path)}: {clean_text(said)}"]
+    return [f"{place(path)}: {_said(error)}"]
+
+
+def _said(error: jsonschema_rs.ValidationError) -> str:
+    """What the validator says of a value, with the beginning of that value."""
+    return clean_text(error.message.replace(_VALUE, short(compact(error.instance)), 1))
