@@ -37,6 +37,7 @@ URL = "https://example.org/mcp"
         ({"url": URL, "include": "count"}, "include must be a list of the server's names of tools, not 'count'"),
         ({"url": URL, "exclude": 5}, "exclude must be a list of the server's names of tools, not 5"),
         ({"url": URL, "exclude": (name for name in ["a"])}, "exclude must be a list of the server's names of tools"),
+        ({"url": URL, "include": [["a"]]}, "include must be a list of the server's names of tools, not [['a']]"),
         ({"url": URL, "tools": ["count"]}, "tools must be a dict of dicts"),
         ({"url": URL, "tools": {"count": True}}, "tools must be a dict of dicts"),
         ({"url": URL, "tools": {"count": {"description": "x"}}}, "a tool of it has no option 'description'"),

@@ -94,7 +94,7 @@ def _mistakes(
     include: object, exclude: object, tools: object, options: Iterable[str], trust_hints: object
 ) -> Iterator[str]:
     for word, names in (("include", () if include is None else include), ("exclude", exclude)):
-        if isinstance(names, str) or not isinstance(names, Collection):
+        if not _is_list_of_names(names):
             yield f"{word} must be a list of the server's names of tools, not {names!r}"
     own = list(cast("Mapping[str, object]", tools).values()) if isinstance(tools, Mapping) else [tools]
     if not all(isinstance(each, Mapping) for each in own):
@@ -105,6 +105,12 @@ def _mistakes(
             yield f"a tool of it has no option {option!r}; there are: {', '.join(known)}"
     if not isinstance(trust_hints, bool):
         yield f"trust_hints must be True or False, not {trust_hints!r}"
+
+
+def _is_list_of_names(names: object) -> bool:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        return False
+    return all(isinstance(name, str) for name in cast("Collection[object]", names))
 
 
 def wanted(
