@@ -65,8 +65,7 @@ def untrusted_block(pack: ContextPack) -> str:
 
 def memory_block(facts: Iterable[str]) -> str:
     """What is remembered about the user, as the model reads it; empty if nothing is."""
-    lines = [f"- {_escaped(fact)}" for fact in facts]
-    return _fenced("memory", [_MEMORY_PREAMBLE, *lines]) if lines else ""
+    return _list("memory", facts, _MEMORY_PREAMBLE)
 
 
 def as_answer(pack: ContextPack, *, most_chars: int) -> dict[str, Any]:
@@ -88,9 +87,10 @@ def _document(passage: Passage) -> str:
     return f"<document {attributes}>\n{_escaped(passage.text)}\n</document>"
 
 
-def _list(name: str, items: Iterable[str]) -> str:
+def _list(name: str, items: Iterable[str], *preamble: str) -> str:
+    """The items in a block of that name, below the preamble; empty if there are none."""
     lines = [f"- {_escaped(item)}" for item in items]
-    return _fenced(name, lines) if lines else ""
+    return _fenced(name, [*preamble, *lines]) if lines else ""
 
 
 def _fenced(name: str, lines: Iterable[str]) -> str:
