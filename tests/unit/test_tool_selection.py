@@ -199,6 +199,21 @@ def test_later_turns_of_the_session_are_offered_the_same() -> None:
     assert [data.get("cache_break") for data in told] == [None, None]
 
 
+def test_session_whose_tools_were_all_deployed_away_is_offered_others() -> None:
+    """They are chosen by the words of its next turn, and kept from then on; else it would have no tool for good."""
+    engine, ranked = selecting(2)
+    engine.says(answers("ok"), answers("so"))
+    engine.advance()
+    (agent,) = engine.coordinator.agents.values()
+    engine.agent_is(tools=tuple(replace(tool, name=f"new_{tool.name}") for tool in agent.tools))
+    engine.store.insert_turn(replace(a_turn(), id="next", input="other words"))
+    engine.coordinator.advance("next")
+    assert sent(engine) == [["three", "four"], ["new_three", "new_four"]]
+    assert ranked.queries == ["hello", "other words"]
+    assert (prepared := engine.store.turns["next"].preparation) is not None
+    assert prepared.offered == {"agent": ("new_three", "new_four")}
+
+
 def test_redelivered_step_is_sent_the_same() -> None:
     """A coordinator that died before its commit is followed by one that chooses alike."""
     engine, _ = selecting(2)

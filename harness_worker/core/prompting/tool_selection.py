@@ -22,8 +22,12 @@ def selects(agent: AgentSpec) -> bool:
 
 
 def kept(agent: AgentSpec, known: TurnPreparation | None) -> tuple[str, ...]:
-    """The names of the tools that this agent has offered the session so far; empty if they have yet to be chosen."""
-    return tuple(known.offered.get(agent.name, ())) if known is not None else ()
+    """The names of the tools that this agent has offered the session so far.
+
+    Empty if they have yet to be chosen, or to be chosen again because a deployment has removed all of them.
+    """
+    names = known.offered.get(agent.name, ()) if known is not None else ()
+    return names if any(agent.tool(name) is not None for name in names) else ()
 
 
 def words_of(tool: ToolSpec) -> str:
