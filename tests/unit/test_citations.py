@@ -72,6 +72,13 @@ def test_page_is_known_from_prose_by_its_address(text: str) -> None:
     assert (found.id, found.title, found.quote) == (PAGE, PAGE, None)
 
 
+def test_page_is_known_from_json_that_escapes_addresses() -> None:
+    """PHP writes ``/`` and Go ``&`` as escapes; a tool may return such JSON as a text."""
+    page = "https://example.org/a?b=1&c=2"
+    found = r'{"url": "https:\/\/example.org\/a?b=1\u0026c=2", "title": "A page"}'
+    assert [(each.id, each.title) for each in cite(page, (), result(found))] == [(page, "A page")]
+
+
 def test_page_is_what_the_first_result_says() -> None:
     """Later results with its address change nothing."""
     first, second = result({"url": PAGE, "title": "A page"}), result({"url": PAGE, "title": "Another"})

@@ -142,11 +142,16 @@ def _known_pages(results: Sequence[tuple[str, str]], urls: Iterable[str]) -> dic
     for tool, content in results:
         if not wanted or tool == GET_CONTEXT_PACK:
             continue
-        here = wanted & {url for kind, url in _marks(content) if kind is CitationKind.WEB}
+        here = wanted & {url for kind, url in _marks(_unescaped(content)) if kind is CitationKind.WEB}
         objects = tuple(_objects(_parsed(content))) if here else ()
         found |= {(CitationKind.WEB, url): _page(url, objects) for url in here}
         wanted -= here
     return found
+
+
+def _unescaped(content: str) -> str:
+    """A result with its addresses as they are, though it is JSON of a writer that escapes some of their characters."""
+    return content.replace(r"\/", "/").replace(r"\u0026", "&")
 
 
 def _page(url: str, objects: Iterable[Mapping[str, Any]]) -> Citation:
