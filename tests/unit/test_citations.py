@@ -64,6 +64,10 @@ def test_page_is_cited_by_its_address() -> None:
         f"**{PAGE}**",
         f"<{PAGE}>",
         f'"{PAGE}",',
+        f"“{PAGE}”",
+        f"«{PAGE}»…",
+        f"见{PAGE}。然后",
+        f"\uff08{PAGE}\uff09、",
     ],
 )
 def test_page_is_known_from_prose_by_its_address(text: str) -> None:

@@ -19,7 +19,13 @@ from harness_worker.wire import GET_CONTEXT_PACK
 MOST_OF_A_KIND: Final = 8
 QUOTE_CHARS: Final = 200
 
-_MARK: Final = re.compile(r"\[doc:(?P<id>[^\[\]\s]+)\]|(?P<url>https?://[^\s<>\"'`\\{}|\[\]]+)")
+_PUNCTUATION: Final = (
+    r"\u00ab\u00bb\u2018-\u201f\u2026\u2039\u203a\u3001\u3002\u3008-\u3011\u3014-\u301f"
+    r"\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f\uff5b-\uff64"
+)
+"""Quotation marks, and the punctuation of Chinese and Japanese, which put no space after an address."""
+
+_MARK: Final = re.compile(rf"\[doc:(?P<id>[^\[\]\s]+)\]|(?P<url>https?://[^\s<>\"'`\\{{}}|\[\]{_PUNCTUATION}]+)")
 _TRAILING: Final = ".,;:!?*_"
 _TITLES: Final = ("title", "name")
 _QUOTES: Final = ("snippet", "description", "summary", "text", "content")
