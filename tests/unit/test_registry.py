@@ -69,6 +69,15 @@ def test_tool_works_without_parentheses(registry: Registry) -> None:
     assert "get_order" in registry.tools
 
 
+def test_tool_takes_a_function_and_its_options_at_once(registry: Registry) -> None:
+    """None of them is lost: a tool that needs approval would run without it."""
+    assert registry.tool(get_order, description="d", effect=Effect.DESTRUCTIVE, approval="always") is get_order
+    spec = registry.tools["get_order"]
+    assert (spec.description, spec.effect, spec.approval) == ("d", Effect.DESTRUCTIVE, "always")
+    with pytest.raises(ConfigError, match="unknown option 'retries'"):
+        registry.tool(echo, retries=3)  # pyright: ignore[reportCallIssue, reportUnknownMemberType]
+
+
 @pytest.mark.parametrize("effect", [None, *Effect])
 def test_only_reads_are_retry_safe_unless_said_otherwise(effect: Effect | None) -> None:
     """A write is run again after a crash only if its author promises that it deduplicates."""

@@ -79,7 +79,7 @@ class Registry:
         return frozenset(model for model in asked if model is not None)
 
     @overload
-    def tool(self, name: F, /) -> F: ...
+    def tool(self, name: F, /, *, description: str | None = None, **options: Unpack[ToolKeywords]) -> F: ...
 
     @overload
     def tool(
@@ -92,19 +92,19 @@ class Registry:
         """Register a function as a tool; its type hints make the schema, its docstring the description.
 
         Args:
-            name: The tool's name for the model; by default the function's name.
+            name: The tool's name for the model, by default the function's name; or the function, to register it now.
             description: What the model reads about it; by default the docstring.
             **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, lock, kind``.
 
         Returns:
-            A decorator that returns the function unchanged.
+            A decorator that returns the function unchanged, or the function.
 
         Raises:
             ConfigError: Something about it cannot work; the message names the tool and says what to change.
         """
         namespace = _callers_locals()
         if callable(name):
-            return self._add_hinted(name, None, None, {}, namespace)
+            return self._add_hinted(name, None, description, dict(options), namespace)
 
         def register(fn: F) -> F:
             return self._add_hinted(fn, name, description, dict(options), namespace)
