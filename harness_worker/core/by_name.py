@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, cast
 
@@ -14,6 +15,10 @@ class ByName:
     def keys(self) -> tuple[str, ...]:
         """The names of the fields."""
         return tuple(field.name for field in fields(cast("Any", self)))
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the fields; without it, Python would ask for the fields 0, 1 and so on."""
+        return iter(self.keys())
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any field's value
         """The field with that name.

@@ -117,6 +117,13 @@ def test_fields_are_read_by_name() -> None:
         Usage()["plus"]
 
 
+def test_names_of_fields_are_iterated_over_as_those_of_a_dict() -> None:
+    """``in`` asks for a name, too."""
+    assert list(Usage()) == [field.name for field in fields(Usage)]
+    assert "steps" in Usage()
+    assert "plus" not in Usage()
+
+
 def test_deadline_never_has_less_than_nothing_left() -> None:
     """A tool that asks late is told zero, and that it has expired."""
     now = [10.0]
