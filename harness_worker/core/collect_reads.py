@@ -36,7 +36,11 @@ class ReadReport:
 
     @classmethod
     def of(cls, settled: SettledRead) -> ReadReport:
-        """The gate's answer about a read; the gate stores a completion as text and does not interpret it."""
+        """The gate's answer about a read; the gate stores a completion as text and does not interpret it.
+
+        It is interpreted before the commit that takes it. A completion that cannot be read would fail the commit that
+        ends the turn, too; so the turn ends, and the read counts as lost.
+        """
         return cls(
             state=settled.state,
             outcome=None if settled.completion is None else from_record(json.loads(settled.completion)),
