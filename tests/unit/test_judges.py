@@ -72,6 +72,7 @@ def scores(_turn: object) -> Iterator[float]:
         ("brief", scores, {}, "judge 'brief': its function must return what it says, but it yields"),
         ("brief", 7, {}, "judge 'brief': 7 is not a function"),
         ("brief", None, {"model": "m"}, "judge 'brief': say what the model is to judge by .* faithfulness, relevance"),
+        ("brief", None, {"model": "m", "criterion": 5}, "judge 'brief': criterion must be a string, not int"),
         ("brief", says, {"timeout_s": 301}, "judge 'brief': timeout_s must be seconds above 0 and at most 300"),
         ("brief", says, {"timeout_s": True}, "judge 'brief': timeout_s must be seconds"),
     ],
@@ -80,6 +81,13 @@ def test_judge_that_cannot_work_is_refused(name: str, fn: Any, options: dict[str
     """It is refused when it is declared, with its name and what to change."""
     with pytest.raises(ConfigError, match=problem):
         Registry().judge(name, fn, **options)
+
+
+def test_criterion_is_text_that_a_provider_takes() -> None:
+    """Like an agent's system text: a lone surrogate would fail every request."""
+    registry = Registry()
+    registry.judge("brief", model="m", criterion="Is it brief\0\ud800?")
+    assert registry.judges["brief"].criterion == "Is it brief\ufffd\ufffd?"
 
 
 def test_judge_of_an_agent_must_be_known_once() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from harness_worker.core.registration.callables import check_takes, signature_of
 from harness_worker.core.registration.model_names import is_model_name
 from harness_worker.core.registration.tool_options import TOOL_NAME, is_number
+from harness_worker.core.text import clean_text
 from harness_worker.errors import ConfigError
 from harness_worker.wire import TurnStatus
 
@@ -102,9 +103,11 @@ def _check_function(fn: object, criterion: str | None, label: str) -> None:
     check_takes(fn, f"{label}: its function", "the turn")
 
 
-def _criterion(name: str, model: str | None, criterion: str | None, label: str) -> str:
+def _criterion(name: str, model: str | None, criterion: object, label: str) -> str:
+    if criterion is not None and not isinstance(criterion, str):
+        raise ConfigError(f"{label}: criterion must be a string, not {type(criterion).__name__}")
     found = criterion or CRITERIA.get(name, "")
     if model is not None and not found:
         built_in = ", ".join(CRITERIA)
         raise ConfigError(f"{label}: say what the model is to judge by with criterion='…'; built in are {built_in}")
-    return found
+    return clean_text(found)
