@@ -81,8 +81,7 @@ async def turn_at_rest(
             await begin()
         if waiter.wait_s <= 0:
             return turn
-        with suppress(SQLAlchemyError):
-            await wait_for_rest(turn.id, waiter, feed, services.shared.live, services.shared.heads)
+        await wait_for_rest(turn.id, waiter, feed, services.shared.live, services.shared.heads)
     return await turn_now(turn, waiter, services)
 
 
@@ -104,10 +103,7 @@ async def turn_now(turn: Turn, waiter: Waiter, services: Services) -> Turn:
 
 
 async def wait_for_rest(turn_id: str, waiter: Waiter, feed: Feed, live: LiveEvents, heads: Gathered[Head]) -> None:
-    """Return when the turn rests (or ends, if only that counts), time is up, the client has left, or the process stops.
-
-    Raises SQLAlchemy's errors.
-    """
+    """Return when the turn rests (or ends, if only that counts), time is up, the client left, or the process stops."""
     until = waiter.since + waiter.wait_s
     awaited = TERMINAL_EVENTS if waiter.until_end else RESTING_EVENTS
     looks = LateAnswers(partial(heads.of, turn_id))
@@ -126,8 +122,8 @@ async def wait_for_rest(turn_id: str, waiter: Waiter, feed: Feed, live: LiveEven
 async def _rests(looks: LateAnswers[Head | None], limit_s: float, *, until_end: bool) -> bool:
     try:
         head = await looks.within(min(limit_s, POLL_S))
-    except TimeoutError:
-        return False  # The next look hears the answer, if there is time for one.
+    except (SQLAlchemyError, TimeoutError):
+        return False  # The next look tries again, or hears the answer, if there is time for one.
     if head is None or head.has_ended:
         return True
     return not until_end and (head.status == TurnStatus.REQUIRES_ACTION or head.asks_below)

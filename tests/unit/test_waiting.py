@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from api_gateway.concurrency.coalescing import Gathered
 from api_gateway.streams.live import Feed, LiveEvent, LiveEvents, Wake
@@ -83,6 +84,30 @@ def test_who_waits_for_the_end_does_not_stop_where_a_person_is_asked(
 
     asyncio.run(wait())
     assert len(asked) == looks
+
+
+def test_wait_outlasts_looks_that_fail() -> None:
+    """A database that is away for a moment must not answer everybody who waits."""
+    away = OperationalError("SELECT", {}, Exception("the server restarts"))
+    answers = [away, away, {"t": Head(status="completed", last_seq=1, asks_below=False)}]
+
+    async def read(_: frozenset[str]) -> Mapping[str, Head]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def here() -> bool:
+        return False
+
+    async def wait() -> None:
+        feed = Feed()
+        for _ in answers:
+            feed.offer(Wake.LOST)
+        await wait_for_rest("t", Waiter(wait_s=60.0, has_gone=here), feed, LiveEvents(None), Gathered(read))
+
+    asyncio.run(wait())
+    assert answers == []
 
 
 def test_last_look_at_a_turn_ends_when_the_process_stops() -> None:
