@@ -113,6 +113,7 @@ async def followed(created: Created, turn: Turn, waiter: Waiter, services: Servi
     speech = Speech(hears_hints=isinstance(created, MadeTurn))
     heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
     stream = services.stream_of(turn.id, heartbeat_s=heartbeat_s)
+    was_missed = False
     with services.shared.traffic.reading():
         async with stream.events() as events:
             await wake(created, services)
@@ -121,8 +122,9 @@ async def followed(created: Created, turn: Turn, waiter: Waiter, services: Servi
                     yield None
                 elif delta := speech.hear(told.type, _data(told)):
                     yield delta
-                elif told.type in _LOOKED_AT:
-                    turn = await turn_now(turn, waiter, services)  # what it misses comes at the end
+                if was_missed if told is None else told.type in _LOOKED_AT:
+                    before, turn = turn, await turn_now(turn, waiter, services)
+                    was_missed = turn is before  # the database gave none: look again with the next heartbeat
                     yield turn
                     if turn.status is TurnStatus.REQUIRES_ACTION or turn.subagent_actions:
                         break

@@ -18,8 +18,11 @@ from sqlalchemy import text
 
 from api_gateway.concurrency.coalescing import LateAnswers
 from api_gateway.config import Settings
+from api_gateway.openai_facade import running
+from api_gateway.services import Services
+from api_gateway.turns.answers import Turn
 from api_gateway.use_cases import waiting
-from api_gateway.use_cases.waiting import POLL_S
+from api_gateway.use_cases.waiting import POLL_S, Waiter, turn_now
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, problem_of, serving
 from tests.integration.openai_kit import ASKED, Client, client_of, the_turn
@@ -140,6 +143,32 @@ def test_stream_goes_on_while_the_database_does_not_answer(gateway: Gateway) -> 
     items = [event["item"]["type"] for event in events if event["type"] == "response.output_item.done"]
     assert items == ["function_call", "function_call_output", "message"]
     assert events[-1]["type"] == "response.completed"
+
+
+def test_stream_ends_where_a_person_is_asked_though_the_turn_could_not_be_read_then(
+    gateway: Gateway, client: Client, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream looks at the turn again soon: the person's answer, which its client has to give, may take a day."""
+    were_seen: list[bool] = []
+
+    async def watched(turn: Turn, waiter: Waiter, services: Services) -> Turn:
+        seen = await turn_now(turn, waiter, services)
+        were_seen.append(seen is not turn)
+        return seen
+
+    monkeypatch.setattr(running, "turn_now", watched)
+    reading = pool.submit(lambda: list(client.respond(stream=True)))
+    turn_id = the_turn(gateway)
+    gateway.worker.call(turn_id, 0, 0, approval={"expires_at": 4e9})
+    gateway.worker.change(turn_id, status="requires_action")
+    _run(gateway, "ALTER TABLE tool_calls RENAME TO gone")
+    gateway.worker.event(turn_id, "turn.requires_action")
+    wait_until(lambda: were_seen, "the look that fails")
+    _run(gateway, "ALTER TABLE gone RENAME TO tool_calls")
+    wait_until(lambda: True in were_seen, "the stream to look again")
+    last = reading.result(30)[-1]
+    assert (last.type, last.response.status) == ("response.incomplete", "in_progress")
+    assert "it asks to run get_order (0.0)" in last.response.metadata["requires_action"]
 
 
 def _run(gateway: Gateway, statement: str) -> None:
