@@ -16,6 +16,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.concurrency.lasting import lasting
+from api_gateway.concurrency.patience import answered_within
 from api_gateway.config import Settings
 from api_gateway.logs import in_a_line
 from api_gateway.webhooks.backlog import Backlog
@@ -36,6 +37,9 @@ FOUND_AT_ONCE: Final = 1_000
 ASKED_AT_ONCE: Final = 200
 MOST_POKED: Final = 10_000
 """The most turns to be checked that are remembered; the next poll finds the others."""
+
+READ_S: Final = 5.0
+"""How long reading a claimed event may take: the attempt must end before its lease does."""
 
 DRAIN_S: Final = 3.0
 """How long attempts may go on when the process stops; then they are cancelled, and made again when their leases end."""
@@ -160,7 +164,7 @@ class Deliverer:
 
     async def _deliver(self, claim: Claim) -> None:
         try:
-            event = await self._outbox.event(claim)
+            event = await answered_within(READ_S, self._outbox.event(claim))
             if event is not None:
                 await self._attempt(claim, event)
         except Exception as error:  # noqa: BLE001 - never raises: the lease ends, and the event is delivered again

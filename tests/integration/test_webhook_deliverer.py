@@ -13,12 +13,13 @@ from sqlalchemy import event, insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.database import create_engine
-from api_gateway.webhooks.deliverer import Deliverer
-from api_gateway.webhooks.outbox import Outbox
+from api_gateway.webhooks.deliverer import READ_S, Deliverer
+from api_gateway.webhooks.outbox import LEASE_S, Claim, Outbox, WebhookEvent
 from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, DueDelivery, Full
-from api_gateway.webhooks.sender import Sender
+from api_gateway.webhooks.sender import READ_TIMEOUT_S, TIMEOUT_S, Sender
 from api_gateway.webhooks.signing import Signer
 from harness_worker.schema import webhooks
+from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import NOWHERE, Gateway
 from tests.receiver import SECRET, Receiver
 
@@ -154,6 +155,32 @@ def test_each_outage_is_told_once_and_delays_nothing_that_follows(
     deliver(gateway, [], lambda _: received(other, 1), Away)
     told = [record.message for record in caplog.records if record.message.startswith("webhooks wait")]
     assert told == ["webhooks wait: first", "webhooks wait: second"]
+
+
+@pytest.mark.one_database("sqlite")
+def test_attempt_whose_event_is_read_too_slowly_is_not_made(
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lease might end during the attempt, and another gateway then deliver a newer event before it."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.READ_S", 0.05)
+
+    class Slow(Outbox):
+        async def event(self, claim: Claim) -> WebhookEvent | None:
+            await asyncio.Event().wait()
+            return await super().event(claim)
+
+    async def story(_: Deliverer) -> None:
+        told = "will be delivered again later: no answer within 0.05 s"
+        await asyncio.to_thread(wait_until, lambda: told in caplog.text, "the attempt to be given up")
+
+    ended(gateway, other.url, "127.0.0.1")
+    deliver(gateway, [], story, Slow)
+    assert other.received == []
+
+
+def test_lease_is_longer_than_an_attempt() -> None:
+    """From the claim to the end of the answer, with time left to record it."""
+    assert LEASE_S > READ_S + TIMEOUT_S + READ_TIMEOUT_S
 
 
 @pytest.mark.one_database("sqlite")
