@@ -129,7 +129,7 @@ class CompletionUsage(Answer):
     """What all model calls of the turn used."""
 
     prompt_tokens: int
-    prompt_tokens_details: dict[str, int] = Field(description="those that are `cached_tokens`")
+    prompt_tokens_details: dict[str, int] = Field(description="those that are `cached_tokens` or `cache_write_tokens`")
     completion_tokens: int
     total_tokens: int
 

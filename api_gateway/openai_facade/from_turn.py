@@ -157,7 +157,7 @@ def completion_usage(usage: Usage) -> CompletionUsage:
     read = _tokens_read(usage)
     return CompletionUsage(
         prompt_tokens=read,
-        prompt_tokens_details={"cached_tokens": usage.cache_read_tokens},
+        prompt_tokens_details=_of_caches(usage),
         completion_tokens=usage.output_tokens,
         total_tokens=read + usage.output_tokens,
     )
@@ -213,10 +213,9 @@ def _incomplete(turn: Turn) -> dict[str, str] | None:
 
 def _response_usage(usage: Usage) -> ResponseUsage:
     read = _tokens_read(usage)
-    cached, written = usage.cache_read_tokens, usage.cache_write_tokens
     return ResponseUsage(
         input_tokens=read,
-        input_tokens_details={"cached_tokens": cached, "cache_write_tokens": written},
+        input_tokens_details=_of_caches(usage),
         output_tokens=usage.output_tokens,
         total_tokens=read + usage.output_tokens,
     )
@@ -225,3 +224,8 @@ def _response_usage(usage: Usage) -> ResponseUsage:
 def _tokens_read(usage: Usage) -> int:
     """All tokens that the models have read; OpenAI counts cached ones among them."""
     return usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+
+
+def _of_caches(usage: Usage) -> dict[str, int]:
+    """Those of the tokens read that came from a cache, or were written to one."""
+    return {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}

@@ -402,6 +402,9 @@ def test_completion_tells_the_answer() -> None:
     assert (read.id, read.choices[0].message.content) == ("t1", "On its way.")
     assert read.usage is not None
     assert (read.usage.prompt_tokens, read.usage.completion_tokens, read.usage.total_tokens) == (10, 5, 15)
+    details = read.usage.prompt_tokens_details
+    assert details is not None
+    assert (details.cached_tokens, details.cache_write_tokens) == (2, 1)
 
 
 @pytest.mark.parametrize(
