@@ -42,11 +42,10 @@ async def taken_places(connection: AsyncConnection, tenant: str, session_ids: Se
     """
     wanted = Counter(session_ids)
     last: dict[str, int] = {}
-    busy: set[str] = set()
     for ids in chunks_of(sorted(wanted)):
-        taken = await _taken(connection, tenant, {each: wanted[each] for each in ids})
-        last |= taken
-        busy |= await _followed(connection, tenant, [each for each in ids if taken[each] > wanted[each]])
+        last |= await _taken(connection, tenant, {each: wanted[each] for each in ids})
+    # All by one statement: others who lock turns of several sessions have the database's order, not Python's.
+    busy = await _followed(connection, tenant, [each for each in last if last[each] > wanted[each]])
     return placed(session_ids, last, busy)
 
 

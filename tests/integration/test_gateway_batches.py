@@ -6,16 +6,18 @@ from __future__ import annotations
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import event, func, select, text
 
+from api_gateway.batches import session_order
 from api_gateway.batches.creation import LOOKED_AT_A_S
 from api_gateway.batches.requests import MOST_REQUESTS
 from api_gateway.batches.store import RESULTS_PAGE, Batches
-from api_gateway.database import create_engine
+from api_gateway.database import chunks_of, create_engine, writer_of
 from api_gateway.problems import MOST_PROBLEMS
 from harness_worker.schema import batches, idempotency_keys, messages, sessions, turn_events, turns, webhooks
 from harness_worker.testing.waiting import wait_until
@@ -245,6 +247,23 @@ def test_batch_is_cancelled_while_its_sessions_get_further_turns(postgres_url: s
             post = threads.submit(gateway.post_batch, *names)
             wait_until(lambda: _waiting(gateway) == 2, "both to wait")
         assert [each.result().status_code for each in (cancel, post)] == [202] * 2
+
+
+def test_batch_has_all_its_places_before_it_locks_a_turn(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database orders the turns to lock. If Python's order of sessions mattered too, a cancel could deadlock."""
+    monkeypatch.setattr(session_order, "chunks_of", partial(chunks_of, size=1))
+    gateway.posted_batch({"session_id": "a"}, {"session_id": "B"})
+    told = list[str]()
+
+    async def take() -> None:
+        engine = create_engine(gateway.settings.database_url)
+        async with writer_of(engine).begin() as connection:
+            event.listen(engine.sync_engine, "before_cursor_execute", lambda *about: told.append(about[2].split()[0]))
+            await session_order.taken_places(connection, DEFAULT_TENANT, ["a", "B"])
+        await engine.dispose()
+
+    asyncio.run(take())
+    assert told == ["INSERT", "INSERT", "SELECT", "UPDATE", "UPDATE"]
 
 
 def _waiting(gateway: Gateway) -> int:
