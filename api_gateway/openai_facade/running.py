@@ -32,8 +32,8 @@ itself gives up after 300 s without an answer."""
 PATIENCE: Final = 0.9
 """The share of a client's patience to use: a client that gets no answer asks again, which would make another turn."""
 
-MARGIN_S: Final = 1.0
-"""How much of its patience to leave at least, in seconds, for what is done besides waiting."""
+MARGIN_S: Final = 2.0
+"""How much of its patience to leave at least, in seconds: half of it for the last look at the turn after the wait."""
 
 _LOOKED_AT: Final = WAITING_EVENTS | {"wave.completed"}
 

@@ -83,7 +83,7 @@ def test_turn_of_an_openai_client_begins_though_nothing_can_be_read(
     gateway: Gateway, path: str, body: dict[str, Any]
 ) -> None:
     """The client is told not to ask again, so its turn must not wait until a worker happens to find it."""
-    waits = {"x-stainless-read-timeout": "2"}
+    waits = {"x-stainless-read-timeout": "3"}
     answer = asked_of_one_that_loses_its_database(gateway, path, json={"model": AGENT, **body}, headers=waits)
     (turn_id,) = gateway.ids()
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "turn_unfinished")

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from inspect import signature
 from itertools import accumulate
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from api_gateway.openai_facade.to_turn import TRANSCRIPT, turn_of_chat, turn_of_
 from api_gateway.problems import Problem, field_problems
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.store import Terms
+from api_gateway.use_cases.waiting import Waiter
 from tests.unit.builders import CAPS
 
 USER = {"role": "user", "content": "And now?"}
@@ -455,16 +457,16 @@ def test_ended_calls_wait_for_those_before_them() -> None:
         (None, None, UNTOLD_WAIT_S),
         ("600.0", None, LONGEST_WAIT_S),
         ("20", None, 18.0),
-        ("3", None, 2.0),
+        ("3", None, 1.0),
         ("soon", None, UNTOLD_WAIT_S),
         ("9e9", None, LONGEST_WAIT_S),
         ("nan", None, UNTOLD_WAIT_S),
         ("-5", None, UNTOLD_WAIT_S),
         (None, "600", UNTOLD_WAIT_S),
         (None, "20", 18.0),
-        (None, "0", -1.0),
+        (None, "0", -2.0),
         (None, "soon", UNTOLD_WAIT_S),
-        ("3", "20", 2.0),
+        ("3", "20", 1.0),
     ],
 )
 def test_wait_ends_before_the_clients_patience(python: str | None, node: str | None, seconds: float) -> None:
@@ -473,6 +475,18 @@ def test_wait_ends_before_the_clients_patience(python: str | None, node: str | N
     Node's client rounds seconds down: for half a second it sends 0, which means no wait.
     """
     assert client_patience(python, node) == seconds
+
+
+@pytest.mark.parametrize("timeout_s", [2.5, 3, 4, 10, 12, 15, 20, 60, 600])
+def test_answer_comes_in_time_though_the_last_look_at_the_turn_hangs(timeout_s: float) -> None:
+    """After the wait the database gets some time to show the turn, which is part of the client's patience too."""
+
+    async def here() -> bool:
+        return False
+
+    wait_s = client_patience(str(timeout_s), None)
+    waiter = Waiter(wait_s=wait_s, has_gone=here, since=monotonic() - wait_s)
+    assert wait_s + waiter.last_look_s < timeout_s
 
 
 # --- what a stream passes on ------------------------------------------------------------------------------------------
