@@ -21,7 +21,6 @@ from api_gateway.routes.dependencies import Posted, ServicesDep, TurnId, posted_
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.services import Services
 from api_gateway.streams.sse import SSE_HEADERS
-from api_gateway.turns.answers import Turn
 from api_gateway.turns.new_turns import unknown_agents
 from api_gateway.use_cases.posting import wake
 from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_terms, existing_turn
@@ -75,19 +74,14 @@ async def create_response(
     request = turn_of_response(asked, session_id)
     created = await make_once(request, http, posted.claim, services, before)
     async with made(created, services):
+        terms = await existing_terms(created.made_id, services)  # after the wait, the database may be away
         if asked.stream:
             turn = await existing_turn(created.made_id, services)
-            terms = await existing_terms(turn.id, services)
             return _streaming(response_frames(turn, terms, followed(created, turn, waiter, services)))
         if asked.background:
             await wake(created, services)
-            return await _response(await existing_turn(created.made_id, services), services)
-        terms = await existing_terms(created.made_id, services)  # after the wait, the database may be away
+            return response_of(await existing_turn(created.made_id, services), terms)
         return response_of(await awaited(created, waiter, services), terms)
-
-
-async def _response(turn: Turn, services: Services) -> AgentResponse:
-    return response_of(turn, await existing_terms(turn.id, services))
 
 
 async def _session_of(response_id: str, services: Services) -> str:
@@ -101,7 +95,7 @@ async def _session_of(response_id: str, services: Services) -> str:
 @router.get("/v1/responses/{turn_id}", responses=openai_errors(404))
 async def read_response(turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> AgentResponse:
     """Any turn as a response, however it was posted."""
-    return await _response(await existing_turn(turn_id, services), services)
+    return response_of(await existing_turn(turn_id, services), await existing_terms(turn_id, services))
 
 
 @router.post("/v1/responses/{turn_id}/cancel", responses=openai_errors(404))
