@@ -105,7 +105,7 @@ class CarefulConsumer(Consumer):
             log_dropped(error)
 
     def on_send_event_buffered(self) -> Any:  # noqa: ANN401 - celery-types has it wrong; Celery asks for nothing
-        """Send nothing: Celery would send each event separately, while ``flush_events`` sends all that have gathered.
+        """Send nothing: Celery would send at each turn of its event loop what ``flush_events`` sends together later.
 
         Nor may the thread that fills the buffer send it: RabbitMQ confirms what is sent, and only the main thread
         reads from the connection.

@@ -35,9 +35,6 @@ class ChordResults(RedisBackend):
         """Remove nothing: nobody waited for the result."""
         return result
 
-    def apply_chord(self, *_: object, **__: object) -> None:
-        """Store nothing: our headers are single tasks, and never groups whose results would have to be nested again."""
-
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
         """Store the size, or raise at once, so that the sender leaves the chord to the reconciler.
 
@@ -48,7 +45,7 @@ class ChordResults(RedisBackend):
         untyped.client.set(untyped.get_key_for_group(group_id, ".s"), chord_size, ex=untyped.chord_expires)
 
     def restore_group(self, group_id: str, cache: bool = True) -> None:
-        """Restore nothing: no group was stored."""
+        """Restore nothing, without asking Redis: Celery stores only a header that contains groups, as ours never do."""
 
     def mark_as_failure(
         self,
