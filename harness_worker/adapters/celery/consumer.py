@@ -20,6 +20,7 @@ from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown
 
 from harness_worker.adapters.celery.pool_processes import ToolPool
+from harness_worker.adapters.celery.results import telling_if_possible
 from harness_worker.adapters.celery.transport import MISSHAPEN, log_dropped, with_our_channels
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ class CarefulConsumer(Consumer):
 
     def on_unknown_task(self, body: Any, message: Any, exc: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
         """Refuse a task that is unknown here; Celery's own method would log its whole content."""
-        super().on_unknown_task(WITHHELD, _redacted(message), exc)
+        with telling_if_possible(message.headers["id"]):
+            super().on_unknown_task(WITHHELD, _redacted(message), exc)
 
     def on_invalid_task(self, body: Any, message: Any, exc: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
         """Refuse a message that is not a Celery task, also without logging its content."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from celery.backends.redis import RedisBackend
@@ -12,9 +15,25 @@ from redis.exceptions import RedisError
 from harness_worker.errors import SYSTEM_ERRORS, TransientError
 from harness_worker.lean_redis import LeanPool, LeanRedis
 
+log = logging.getLogger(__name__)
+
 PASSING: Final = (RedisError, OperationalError, BackendError, TransientError, *SYSTEM_ERRORS)
 """What may be raised in or around a task, where its result is stored or its callbacks are sent, and is likely
 to pass."""
+
+
+@contextmanager
+def telling_if_possible(task_id: object) -> Generator[None]:
+    """A context in which the producer of a message that is dropped is told so; if Redis is away, that is only logged.
+
+    This happens in the worker's main thread, where an error would end the worker. The message, still unanswered, would
+    then end the next worker.
+    """
+    try:
+        yield
+    except PASSING as error:
+        why = f"{type(error).__name__}: {error}"
+        log.warning("the producer of task %s is not told that it was dropped: %s", task_id, why)
 
 
 class ChordResults(RedisBackend):
@@ -66,6 +85,11 @@ class ChordResults(RedisBackend):
         if store_result and isinstance(exc, PASSING):
             raise Reject(exc, requeue=True)
         super().mark_as_failure(task_id, exc, traceback, request, store_result, *more, **options)
+
+    def mark_as_revoked(self, task_id: str, *more: Any, **options: Any) -> None:  # noqa: ANN401 - Celery's own signature
+        """Store for its producer, if possible, that a task was revoked or has expired."""
+        with telling_if_possible(task_id):
+            super().mark_as_revoked(task_id, *more, **options)
 
     def _get_client(self) -> type[LeanRedis]:
         return LeanRedis
