@@ -15,7 +15,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import delete, insert, inspect, select, text
 
-from harness_worker.adapters.sql import migrations
+from harness_worker.adapters.sql import migrate, migrations
 from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.migrate import current, head, upgrade
 from harness_worker.errors import ConfigError, TransientError
@@ -109,6 +109,24 @@ def test_upgrade_keeps_memories_and_lets_their_turns_go(empty_url: str):
     with engine.begin() as connection:
         connection.execute(delete(turns))
         assert connection.execute(select(memories)).one() == (*memory.values(), 1.5)
+    engine.dispose()
+
+
+def test_upgrade_does_not_keep_a_fleet_waiting_for_a_backup(
+    empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waits for a table that a long transaction reads, everybody else would wait for that table, too."""
+    monkeypatch.setattr(migrate, "LONGEST_LOCK_MS", 100)
+    upgrade(empty_postgres_url)
+    engine = make_engine(empty_postgres_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0024'"))
+        connection.execute(text("ALTER TABLE turns ADD COLUMN version bigint"))
+    with engine.begin() as backup:
+        backup.execute(select(turns)).all()
+        with pytest.raises(TransientError, match="such as a backup"):
+            upgrade(empty_postgres_url)
+    assert upgrade(empty_postgres_url) == ("0024", head())
     engine.dispose()
 
 

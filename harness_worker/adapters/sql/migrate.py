@@ -11,17 +11,23 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
 
 from harness_worker.adapters.sql.engine import Timeouts, make_engine
 from harness_worker.adapters.sql.failures import translated
 from harness_worker.databases import parse_url
-from harness_worker.errors import ConfigError, InvariantError
+from harness_worker.errors import ConfigError, InvariantError, TransientError
 from harness_worker.urls import masked
 
 _SCRIPTS: Final = str(Path(__file__).with_name("migrations"))
 _LOCK: Final = 0x6861726E657373  # "harness": the key of the advisory lock for migrations
 _PATIENT: Final = Timeouts(statement_s=600.0, idle_s=600.0, lock_s=300.0)
+
+LONGEST_LOCK_MS: Final = 2_000
+"""How long to wait for a table that somebody uses (Postgres), in milliseconds. All who want that table meanwhile, such
+as heartbeats, wait behind the migration."""
 
 
 def head() -> str:
@@ -51,7 +57,8 @@ def upgrade(url: str) -> tuple[str | None, str]:
         The database's revision before and after.
 
     Raises:
-        TransientError: The database did not answer.
+        TransientError: The database did not answer, or a transaction that lasts, such as a backup, uses a table that
+            must change.
         ConfigError: The database is newer than this version, or ``url`` is not a valid URL.
     """
     _make_room(url)
@@ -59,7 +66,8 @@ def upgrade(url: str) -> tuple[str | None, str]:
         _wait_for_others(connection)
         before = current(connection)
         _check_known(before, connection.engine)
-        command.upgrade(_config(connection), "head")
+        with _short_locks(connection):
+            command.upgrade(_config(connection), "head")
         connection.commit()
     return before, head()
 
@@ -101,6 +109,21 @@ def _wait_for_others(connection: Connection) -> None:
     # On SQLite, BEGIN IMMEDIATE, with which every transaction here starts, is such a lock.
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
+@contextmanager
+def _short_locks(connection: Connection) -> Generator[None]:
+    """Within the context, a table that is in use is not waited for longer than ``LONGEST_LOCK_MS``."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = {LONGEST_LOCK_MS}"))
+    try:
+        yield
+    except OperationalError as error:
+        if not isinstance(error.orig, LockNotAvailable):
+            raise
+        where = masked(str(connection.engine.url))
+        told = f"a transaction that lasts, such as a backup, uses the tables of {where}: try again when it has ended"
+        raise TransientError(told) from error
 
 
 def _config(connection: Connection | None = None) -> Config:
