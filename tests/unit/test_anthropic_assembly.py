@@ -127,6 +127,13 @@ def test_block_of_an_unknown_kind_is_filled_by_its_deltas() -> None:
     assert kept == {"type": "compaction", "content": "They double.", "more": {"b": 2}}
 
 
+def test_summary_of_the_providers_own_is_kept_with_what_its_delta_adds() -> None:
+    """Without its opaque part, which comes after the block has begun, the provider could not read it again."""
+    summary = {"type": "compaction_delta", "content": "They double.", "encrypted_content": "0x"}
+    (kept,) = put_together(begins({"type": "compaction", "content": None}), goes_on(summary)).content
+    assert kept == {"type": "compaction", "content": "They double.", "encrypted_content": "0x"}
+
+
 @pytest.mark.parametrize("name", ["anthropic/claude-sonnet-5-5", "us.anthropic.claude-sonnet-5-5-v1:0", "latest"])
 def test_model_that_a_proxy_names_otherwise_costs_what_the_one_asked_for_costs(name: str) -> None:
     """A dollar budget must not be off without a word."""

@@ -39,6 +39,9 @@ _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Fields that must be strings, by the kind of block; neither the turn's rules nor the provider accept anything else."""
 
+_LATER: Final[Mapping[str, frozenset[str]]] = {"compaction": frozenset({"encrypted_content"})}
+"""Fields without which a block may begin, by its kind; their deltas bring them."""
+
 _NO_OBJECT: Final = (
     "the model asked for a tool with arguments that are no JSON object, "
     f"or one that nests deeper than {MAX_NESTING} levels"
@@ -221,10 +224,11 @@ class Assembly:
 
 
 def _fill(block: dict[str, Any], delta: Event, kind: str) -> None:
-    """Add a delta of an unknown kind to a block of an unknown kind, but only to fields that the block has already."""
-    names = [] if block["type"] in _TEXTS else [name for name in delta if name != "type" and name in block]
+    """Add a delta of a kind not handled above to a block of a kind not in ``_TEXTS``, but only to its own fields."""
+    own = block.keys() | _LATER.get(block["type"], frozenset())
+    names = [] if block["type"] in _TEXTS else [name for name in delta if name != "type" and name in own]
     for name in names:
-        old, new = block[name], delta[name]
+        old, new = block.get(name), delta[name]
         block[name] = old + new if isinstance(old, str) and isinstance(new, str) else new
     if not names:
         _tell_unknown(kind)
