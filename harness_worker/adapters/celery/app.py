@@ -15,7 +15,7 @@ SOCKET_TIMEOUT_S = 1.5
 must be short, because task events and the search for lost messages hold it up one after the other."""
 CHORD_RESULT_TTL_S = 3_600
 RESTORE_LOCK_S = 10
-"""How long one worker may take to return ten lost messages to their queues; nobody else does so meanwhile, nor for the
+"""How long one worker may take to return lost messages to their queues; nobody else does so meanwhile, nor for the
 rest of that time if the broker missed that it was done. Two workers at once do no harm: each message is returned in a
 transaction."""
 CHORD_RESULTS = "harness_worker.adapters.celery.results:ChordResults"

@@ -64,7 +64,10 @@ class ChordResults(RedisBackend):
         untyped.client.set(untyped.get_key_for_group(group_id, ".s"), chord_size, ex=untyped.chord_expires)
 
     def restore_group(self, group_id: str, cache: bool = True) -> None:
-        """Restore nothing, without asking Redis: Celery stores only a header that contains groups, as ours never do."""
+        """Restore nothing, without asking Redis: Celery stores only headers that contain groups, as ours never do.
+
+        The results of a producer's header that contains some are therefore passed on without their nesting.
+        """
 
     def mark_as_failure(
         self,
