@@ -82,10 +82,6 @@ class CarefulConsumer(Consumer):
         with telling_if_possible(message.headers["id"]):
             super().on_unknown_task(WITHHELD, _redacted(message), exc)
 
-    def on_invalid_task(self, body: Any, message: Any, exc: Any) -> None:  # noqa: ANN401, ARG002 - Celery's own signature
-        """Refuse a message that is not a Celery task, also without logging its content."""
-        super().on_invalid_task(WITHHELD, _redacted(message), exc)
-
     def on_decode_error(self, message: Any, exc: Exception) -> None:  # noqa: ANN401 - Celery's own signature
         """Drop a message that cannot be decoded; Celery's own method would log its whole content."""
         log_dropped(exc)
