@@ -202,14 +202,14 @@ def test_celery_hears_of_a_death_that_could_not_be_told(started: Any, monkeypatc
     """Else the message is never given back, and its place in the worker never free again."""
     given_back: list[object] = []
 
-    def fail(_run: RunningCall, **_: object) -> None:
+    def fail(_run: RunningCall, _overran: bool) -> None:
         raise RuntimeError("a bug")
 
     def give_back(*of_message: object) -> None:
         given_back.append(of_message)
 
     monkeypatch.setattr(started, "_on_reject", give_back)
-    monkeypatch.setattr(started.task, "lost", fail)
+    monkeypatch.setattr(started.task, "on_lost", fail)
     with pytest.raises(WorkerLostError) as died:
         raise WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL)")
     started.on_failure(ExceptionInfo((died.type, died.value, died.tb)))

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded
@@ -23,18 +23,6 @@ from harness_worker.wire import SUBMIT_TASK, TOOL_TASK_PREFIX, ToolMessage, tool
 _WRAPPED: Final = "ExceptionWithTraceback()"
 
 log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class HearsOfLoss(Protocol):
-    """A task that is told when the process of one of its calls is known to be dead."""
-
-    def lost(self, run: RunningCall, *, overran: bool) -> None:
-        """React to the loss of the process that ran ``run``; with ``overran``, it was ended because time was over.
-
-        Called in the parent process; never raises.
-        """
-        ...
 
 
 class ToolRequest(Request):
@@ -66,10 +54,11 @@ class ToolRequest(Request):
 
     def _report_lost(self, *, overran: bool) -> None:
         run = _running_call(self)
-        if run is None or not isinstance(self.task, HearsOfLoss):
+        if run is None:
             return
+        task: Any = self.task  # a ToolTask
         try:
-            self.task.lost(run, overran=overran)
+            task.on_lost(run, overran)
         except Exception:  # whatever it is, Celery must still learn of the failure, to free the slot
             log.exception("death of the process of call %s of turn %s not reported", run.call_id, run.turn_id)
 

@@ -176,11 +176,7 @@ class ToolTask(Task[..., Any]):
     def __init__(self, tool: str, runner: CallRunner, on_lost: Callable[[RunningCall, bool], None]) -> None:
         self.name = tool_task(tool)
         self._runner = runner
-        self._on_lost = on_lost
-
-    def lost(self, run: RunningCall, *, overran: bool) -> None:
-        """See ``requests.HearsOfLoss``."""
-        self._on_lost(run, overran)
+        self.on_lost = on_lost
 
     def run(self, *_: object, **kwargs: Any) -> str:  # noqa: ANN401 - the fields of a ToolMessage
         """Run the call and return its id for the canvas, or leave the canvas where it is."""
