@@ -72,6 +72,14 @@ def test_cases_are_numbered_by_their_lines() -> None:
             "expect.calls.0.name: unknown field; there are: tool",
         ),
         ({"input": "a", "expect": {"matches": "("}}, "expect.matches: not a regular expression: missing )"),
+        (
+            {"input": "a", "expect": {"matches": "a{4294967296}"}},
+            "expect.matches: not a regular expression: the repetition number is too large",
+        ),
+        (
+            {"input": "a", "expect": {"matches": "(" * 5_000}},
+            "expect.matches: not a regular expression: maximum recursion depth exceeded",
+        ),
         ({"input": "a", "expect": {"stop_reason": "bored"}}, "expect.stop_reason: input should be 'end_turn'"),
         ({"input": "a", "expect": {"scores": {"j": "1"}}}, "expect.scores.j: input should be a valid number"),
         ({"input": "a", "expect": {"scores": {"j": 2}}}, "expect.scores.j: input should be less than or equal to 1"),
