@@ -56,6 +56,9 @@ EVENT_STREAM: Final = "harness:events"
 IDEMPOTENCY_KEY_S: Final = 86_400.0
 """How long the ``Idempotency-Key`` of a post is remembered."""
 
+LONGEST_WAIT_S: Final = 60.0
+"""The longest that a post waits for its turn's end (``Prefer: wait``), in seconds."""
+
 COUNTERS: Final = "harness:counters"
 """A Redis hash of what workers count outside of transactions; if it is lost, counting starts again from zero."""
 

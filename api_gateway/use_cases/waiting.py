@@ -18,9 +18,8 @@ from api_gateway.streams.live import RESTING_EVENTS, Feed, LiveEvent, LiveEvents
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.heads import Head
 from api_gateway.use_cases.turn_lookup import existing_turn
-from harness_worker.wire import FINAL_STATUSES, TERMINAL_EVENTS, TurnStatus
+from harness_worker.wire import FINAL_STATUSES, LONGEST_WAIT_S, TERMINAL_EVENTS, TurnStatus
 
-LONGEST_WAIT_S: Final = 60.0
 POLL_S: Final = 1.0
 """How often a waiter looks into SQL at least, because live events may be lost."""
 

@@ -18,7 +18,7 @@ from harness_worker.client.polling import poll
 from harness_worker.client.requests import body_with, every, posting_headers, query_of
 from harness_worker.config import load_settings
 from harness_worker.urls import masked
-from harness_worker.wire import JsonObject, TurnStatus, has_ended
+from harness_worker.wire import LONGEST_WAIT_S, JsonObject, TurnStatus, has_ended
 
 if TYPE_CHECKING:
     from harness_worker.ports import Clock
@@ -131,7 +131,7 @@ class GatewayClient:
             ConfigError: ``idempotency_key`` or ``traceparent`` is none that a header can hold.
         """
         body = {"agent": agent, "input": input, **fields}
-        return self._post("/v1/turns", body, posting_headers(idempotency_key, wait_s, traceparent), wait_s)
+        return self._post("/v1/turns", body, idempotency_key, wait_s, traceparent)
 
     def fork_turn(
         self,
@@ -153,8 +153,8 @@ class GatewayClient:
             traceparent: As for ``create_turn``.
             **fields: What differs from that turn: the other fields of ``POST /v1/turns/{id}/fork``.
         """
-        headers = posting_headers(idempotency_key, wait_s, traceparent)
-        return self._post(turn_path(turn_id, "/fork"), {"from_step": from_step, **fields}, headers, wait_s)
+        body = {"from_step": from_step, **fields}
+        return self._post(turn_path(turn_id, "/fork"), body, idempotency_key, wait_s, traceparent)
 
     def turn(self, turn_id: str, *include: str) -> JsonObject:
         """One turn with its calls, and with its ``"messages"`` (the history) and ``"scores"`` if these are named."""
@@ -311,7 +311,11 @@ class GatewayClient:
     def _answer(self, turn_id: str, **said: object) -> JsonObject:
         return self._send("POST", turn_path(turn_id, "/inputs"), json=body_with(said))
 
-    def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str], wait_s: float) -> JsonObject:
+    def _post(
+        self, path: str, body: JsonObject, idempotency_key: str | None, wait_s: float, traceparent: str | None
+    ) -> JsonObject:
+        wait_s = min(wait_s, LONGEST_WAIT_S)
+        headers = posting_headers(idempotency_key, wait_s, traceparent)
         timeout = httpx2.Timeout(self._http.timeout_s, read=self._http.timeout_s + wait_s)
         return self._send("POST", path, json=body_with(body), headers=headers, timeout=timeout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -11,7 +12,8 @@ import httpx2
 import pytest
 
 from api_gateway.config import load_settings
-from harness_worker.client.client import GatewayClient, RequestRefused, StackUnreachable
+from api_gateway.use_cases.waiting import wait_of
+from harness_worker.client.client import TIMEOUT_S, GatewayClient, RequestRefused, StackUnreachable
 from harness_worker.errors import ConfigError
 
 
@@ -34,6 +36,18 @@ def test_client_create_turn_sends_headers_and_body() -> None:
     assert json.loads(seen[0].content) == {"agent": "a", "input": "hi"}
     expected = {"prefer": "wait=20", "idempotency-key": "k", "authorization": "Bearer key-1"}
     assert {name: seen[0].headers[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("wait_s", [60, 86_400.0, 1e7, math.inf])
+def test_client_asks_the_gateway_to_wait_as_long_as_it_may(wait_s: float) -> None:
+    """A longer wait is the longest, for which alone the client bears with a gateway that says nothing."""
+    seen: list[httpx2.Request] = []
+    with _client(httpx2.Response(202, json={"id": "t1"}), seen) as client:
+        client.create_turn("a", "hi", wait_s=wait_s)
+        client.fork_turn("t1", 0, wait_s=wait_s)
+    for request in seen:
+        assert wait_of([request.headers["prefer"]]) == 60
+        assert request.extensions["timeout"]["read"] == 60 + TIMEOUT_S
 
 
 def test_client_recorded_events_follow_pages() -> None:
