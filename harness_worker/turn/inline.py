@@ -76,6 +76,7 @@ class InlineDispatcher:
         self._wakes: defaultdict[str, queue.SimpleQueue[None]] = defaultdict(queue.SimpleQueue)
         self._drivers: dict[str, threading.Thread] = {}  # of turns that another turn asked for
         self._person = threading.Lock()
+        self._ended_by: BaseException | None = None
         self._under_way: dict[str, _UnderWay] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -88,6 +89,7 @@ class InlineDispatcher:
 
         Raises:
             TransientError: The journal has not answered for a while.
+            BaseException: What ``approve`` raised to end the program, such as ``SystemExit``, whichever turn asked.
         """
         owner = drive.coordinator.new_owner()
         drive = replace(drive, coordinator=replace(drive.coordinator, new_owner=lambda: owner))
@@ -136,12 +138,29 @@ class InlineDispatcher:
             self._patiently(partial(self._look, turn_id), what)
 
     def _look(self, turn_id: str) -> None:
-        if not answer_all(self._drive.store, turn_id, self._approved):
+        if not self._ask(turn_id):
             self._wait(turn_id)
         self._beat()
         for waited_for in self._left_behind():
             self._drive.coordinator.advance(waited_for)
         self._drive.coordinator.advance(turn_id)
+
+    def _ask(self, turn_id: str) -> bool:
+        """Ask about every waiting call of the turn, and return whether there were any.
+
+        After an answer that ends the program, such as ``sys.exit()``, later looks ask nobody. The caller's thread
+        raises it at its next look, because on another thread it would end no more than that thread.
+        """
+        if self._ended_by is None:
+            try:
+                return answer_all(self._drive.store, turn_id, self._approved)
+            except Exception:
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised below, on the caller's thread
+                self._ended_by = error
+        if turn_id not in self._drivers:
+            raise self._ended_by
+        return False
 
     def _work_or_log(self, turn_id: str) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Generator, Sequence
@@ -16,6 +17,7 @@ from harness_worker import AgentHarness, Effect, Hooks, Registry, Settings
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.registration.hooks import TurnEnd
 from harness_worker.errors import TransientError
+from harness_worker.testing.waiting import wait_until
 from harness_worker.turn.results import TurnResult
 
 Said = str | Sequence[tuple[str, dict[str, Any]]]
@@ -128,6 +130,32 @@ def test_person_is_asked_one_question_at_a_time(team: Team, monkeypatch: pytest.
     team.says("helper", [("send", {})], "helped")
     assert [call.content for call in team.run().calls] == ["helped", "helped"]
     assert overlapped == [False]
+
+
+def test_program_that_ends_at_an_agents_question_ends(team: Team) -> None:
+    """``sys.exit()`` ends the turn whichever agent asks, although an asked agent's question comes from a thread."""
+    asked: list[str] = []
+
+    def approve(action: Any) -> bool:  # noqa: ANN401 - the question
+        asked.append(action["tool"])
+        if len(asked) == 1:
+            raise SystemExit("no more")
+        return True
+
+    def statuses() -> list[str]:
+        with closing(sqlite3.connect(journal)) as connection:
+            return [status for (status,) in connection.execute("SELECT status FROM turns")]
+
+    journal = team.home / "journal.db"
+    team.says("lead", [HELP], "done")
+    team.says("helper", [("expert", {"input": "who knows?"})], "helped")
+    team.says("expert", [("send", {})], "known")
+    settings = Settings(home=team.home, database_url=f"sqlite:///{journal}")
+    with closing(AgentHarness(team.registry, settings)) as harness:
+        with pytest.raises(SystemExit, match="no more"):
+            harness.run_turn(None, "go", agent="lead", approve=approve)
+        wait_until(lambda: statuses() == ["cancelled"] * 3, "the agents' turns to end, too")
+    assert asked == ["send"]
 
 
 def test_turn_is_over_once_the_agents_that_it_asked_have_told_their_ends(team: Team) -> None:
