@@ -19,7 +19,7 @@ from typing import Any
 
 from harness_worker.core.children import open_delegated
 from harness_worker.core.records import Call, Turn
-from harness_worker.errors import ConfigError, TransientError
+from harness_worker.errors import ConfigError
 from harness_worker.ports import Clock, Gate, TurnStore
 from harness_worker.turn.answering import Approver, answer_all
 from harness_worker.turn.coordinator import Coordinator
@@ -209,7 +209,7 @@ class InlineDispatcher:
             self._under_way[job.runner] = _UnderWay(job=job, until_s=until_s)
         try:
             self._drive.runner.run(job)
-        except (TransientError, ConfigError) as error:  # the journal is silent, or closed
+        except ConfigError as error:  # the journal is closed
             log.warning("%s is left as it is: %s", job, error)
         finally:
             with self._lock:
