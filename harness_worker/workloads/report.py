@@ -1,12 +1,10 @@
-"""A sweep's result as JSON, as lines for files, and as a table."""
+"""A sweep's result as JSON, and as lines for files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-
-from rich.table import Table
 
 from harness_worker.core.canonical import compact
 from harness_worker.wire import JsonObject
@@ -67,22 +65,3 @@ def observation_lines(result: SweepResult) -> Iterator[JsonObject]:
 def write_lines(path: Path, lines: Iterator[JsonObject]) -> None:
     """Write JSON lines."""
     path.write_text("".join(compact(line) + "\n" for line in lines), encoding="utf-8")
-
-
-def table(found: JsonObject) -> Table:
-    """A :func:`summary` as a table for people."""
-    drawn = Table(title=f"{found['workload']}: {found['passed']}/{found['expected']} equal to the plain replay")
-    drawn.add_column("what")
-    drawn.add_column("found", justify="right")
-    for what, value in (
-        ("tasks run", str(found["tasks"])),
-        ("calls → waves (at least)", f"{found['calls']} → {found['waves']} ({found['ideal_waves']})"),
-        ("effects", str(found["effects"])),
-        ("  missing", str(found["effects_missing"])),
-        ("  extra", str(found["effects_extra"])),
-        ("  out of order", str(found["effects_out_of_order"])),
-        ("calls run again", str(found["attempts_repeated"])),
-        ("seconds", f"{found['seconds']:.1f}"),
-    ):
-        drawn.add_row(what, value)
-    return drawn

@@ -21,10 +21,11 @@ from harness_worker.entrypoints.cli.sweep.stack import sweep_gateway, sweep_sett
 from harness_worker.entrypoints.cli.target import Target
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.counting import CountingProgress
+from harness_worker.entrypoints.view.sweep_table import sweep_table
 from harness_worker.errors import ConfigError
 from harness_worker.workloads.base import Half, Workload, WorkloadTask
 from harness_worker.workloads.catalogue import WORKLOADS, require_workload
-from harness_worker.workloads.report import effect_lines, observation_lines, summary, table, write_lines
+from harness_worker.workloads.report import effect_lines, observation_lines, summary, write_lines
 from harness_worker.workloads.sweep import Sweep, SweepResult, TurnRunner
 from harness_worker.workloads.verdict import Verdict
 
@@ -176,7 +177,7 @@ def _print(result: SweepResult, console: Console, *, as_json: bool) -> None:
     if as_json:
         write_json(found)
         return
-    wide_console().print(table(found))
+    wide_console().print(sweep_table(found))
     for failure in found["failures"]:
         console.print(f"task {failure['task']} (turn {failure['turn']}):")
         for why in failure["why"]:
