@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finalizer:
     """Ends turns; keeps no state of any turn.
 
@@ -40,24 +42,13 @@ class Finalizer:
         seals: The steps that are part of the commit, by name.
     """
 
-    def __init__(  # noqa: PLR0913 - what an end needs
-        self,
-        *,
-        agents: Mapping[str, AgentSpec],
-        store: TurnStore,
-        hooks: HookCaller,
-        dispatcher: Dispatcher,
-        on_failure: Callable[[str], None],
-        trace: Callable[[str], None],
-        seals: tuple[tuple[str, Seal], ...] = SEALS,
-    ) -> None:
-        self._agents = agents
-        self._store = store
-        self._hooks = hooks
-        self._dispatcher = dispatcher
-        self._seals = seals
-        self._on_failure = on_failure
-        self._trace = trace
+    agents: Mapping[str, AgentSpec]
+    store: TurnStore
+    hooks: HookCaller
+    dispatcher: Dispatcher
+    on_failure: Callable[[str], None]
+    trace: Callable[[str], None]
+    seals: tuple[tuple[str, Seal], ...] = SEALS
 
     def sealing(self, rule: Callable[[Snapshot], Decision[T]]) -> Callable[[Snapshot], Decision[T]]:
         """The rule, with the seals added to a decision that ends the turn; other decisions are not changed."""
@@ -74,26 +65,26 @@ class Finalizer:
 
     def report(self, turn: Turn) -> None:
         """Report a turn whose end is committed. Never raises; costs nothing if there is nobody to report to."""
-        self._trace(turn.id)
-        agent = self._agents.get(turn.agent)
+        self.trace(turn.id)
+        agent = self.agents.get(turn.agent)
         if agent is None or not (agent.hooks or agent.judges or agent.memory_model):
             return
-        loaded = self._guarded("load", turn, partial(self._store.load, turn.id), None)
+        loaded = self._guarded("load", turn, partial(self.store.load, turn.id), None)
         if loaded is None:
             return
         ended = loaded.turn
-        self._guarded("usage", ended, partial(tell_usage, self._hooks, agent.hooks, ended), None)
+        self._guarded("usage", ended, partial(tell_usage, self.hooks, agent.hooks, ended), None)
         self._guarded("judges", ended, partial(self._send_judges, ended, agent), None)
-        self._guarded("turn_end", ended, partial(tell_end, self._hooks, agent.hooks, ended), None)
+        self._guarded("turn_end", ended, partial(tell_end, self.hooks, agent.hooks, ended), None)
 
     def _send_judges(self, ended: Turn, agent: AgentSpec) -> None:
         """Send the judges now; they would be found later anyway, because the commit made their scores due."""
         for judge in judges_of(ended, agent):
-            self._dispatcher.judge(ended.id, judge)
+            self.dispatcher.judge(ended.id, judge)
 
     def _sealed(self, snapshot: Snapshot, decision: Decision[T]) -> Decision[T]:
-        agent = self._agents.get(snapshot.turn.agent)
-        for name, seal in self._seals:
+        agent = self.agents.get(snapshot.turn.agent)
+        for name, seal in self.seals:
             decision = self._guarded(name, snapshot.turn, partial(_seal, seal, snapshot, decision, agent), decision)
         return retold(decision)
 
@@ -105,7 +96,7 @@ class Finalizer:
                 log.warning("step %s of the end of turn %s is left out: %r", step, turn.id, error)
             else:
                 log.exception("step %s of the end of turn %s failed and is left out", step, turn.id)
-            self._on_failure(step)
+            self.on_failure(step)
             return otherwise
 
 
