@@ -717,16 +717,19 @@ def test_bug_while_sending_is_left_to_the_next_look(engine: Engine, caplog: pyte
 
 def test_look_at_a_held_cancelled_turn_tells_the_holder_once(engine: Engine) -> None:
     """The first look broadcasts the stop; looks that follow from a stop do not, or there would be a storm."""
+    stops: list[int] = []
 
     def cancel() -> ModelReply:
         engine.store.cancel(TURN_ID)
         engine.advance()
+        stops.append(engine.sent.stops)
         engine.coordinator.advance(TURN_ID, was_told=True)
+        stops.append(engine.sent.stops)
         return answers("too late")
 
     engine.says(cancel)
     engine.advance()
-    assert engine.sent.stops == 1
+    assert stops == [1, 1]
     assert engine.turn.status is TurnStatus.CANCELLED
 
 
