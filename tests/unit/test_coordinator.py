@@ -680,6 +680,16 @@ def test_bug_beside_reads_that_ran_tells_what_they_came_to(engine: Engine) -> No
     assert engine.contents == ["look done", *["denied: not_run: the turn failed"] * 2]
 
 
+def test_bug_beside_open_reads_closes_each_as_it_is_reported(engine: Engine) -> None:
+    """A read whose message arrives after the reports does not start, so reporting it as not run was right."""
+    engine.dispatched("look")
+    engine.seen_gate.before["settle"].append(raising(RuntimeError("bug")))
+    engine.seen_gate.after["settle"].append(engine.run)
+    engine.advance()
+    assert engine.turn.stop_reason is StopReason.INTERNAL
+    assert (engine.ran, engine.contents) == ([], ["denied: not_run: the turn failed"])
+
+
 def test_gate_that_cannot_be_read_keeps_no_turn_from_its_end(engine: Engine) -> None:
     """The gate's content may be the very cause of the failure."""
     engine.dispatched("look")
