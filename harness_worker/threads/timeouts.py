@@ -59,9 +59,9 @@ def within(seconds: float, work: Callable[[], T], *, unwanted: Callable[[T], obj
 class OverdueCalls:
     """Counts calls that run past their time, by name, and starts no more of a name that has too many of them.
 
-    It has no lock, which might stay locked after an error: threads that begin at once may start a few more.
-
-    Each holds a thread until it returns, if ever: a judge that always hangs would use up the process's threads.
+    Each such call holds a thread until it returns, if ever: a judge that always hangs would use up all that there are.
+    Threads that begin calls at the same moment may start a few more, as nothing is locked: a lock might stay so after
+    an error.
 
     Args:
         most: How many calls of one name may be overdue before no more are started.
