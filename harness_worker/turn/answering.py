@@ -29,12 +29,25 @@ def nobody(_action: RequiredAction) -> str:
     return NOBODY
 
 
-def answer_all(store: TurnStore, turn_id: str, approve: Approver) -> bool:
-    """Ask about every waiting call of the turn, and return whether there were any."""
+def answer_all(store: TurnStore, turn_id: str, approve: Approver, untaken: dict[str, Answer]) -> bool:
+    """Ask about every waiting call of the turn, and return whether there were any.
+
+    Args:
+        store: The journal.
+        turn_id: The turn.
+        approve: Asked about each call.
+        untaken: The turn's answers that the journal has not taken, by call id; nobody is asked for them again.
+
+    Raises:
+        TransientError: The journal did not answer.
+    """
     loaded = store.load(turn_id)
     asked = waiting(loaded.calls) if loaded is not None else ()
     for call in asked:
-        store.transact(turn_id, partial(answer, call_id=call.call_id, said=_answer_of(approve, call)))
+        if call.call_id not in untaken:
+            untaken[call.call_id] = _answer_of(approve, call)
+        store.transact(turn_id, partial(answer, call_id=call.call_id, said=untaken[call.call_id]))
+        del untaken[call.call_id]
     return bool(asked)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from harness_worker.core.approvals import Answer
 from harness_worker.core.children import open_delegated
 from harness_worker.core.records import Call, Turn
 from harness_worker.errors import ConfigError
@@ -76,6 +77,7 @@ class InlineDispatcher:
         self._wakes: defaultdict[str, queue.SimpleQueue[None]] = defaultdict(queue.SimpleQueue)
         self._drivers: dict[str, threading.Thread] = {}  # of turns that another turn asked for
         self._person = threading.Lock()
+        self._untaken: defaultdict[str, dict[str, Answer]] = defaultdict(dict)
         self._ended_by: BaseException | None = None
         self._under_way: dict[str, _UnderWay] = {}
         self._lock = threading.Lock()
@@ -153,7 +155,7 @@ class InlineDispatcher:
         """
         if self._ended_by is None:
             try:
-                return answer_all(self._drive.store, turn_id, self._approved)
+                return answer_all(self._drive.store, turn_id, self._approved, self._untaken[turn_id])
             except Exception:
                 raise
             except BaseException as error:  # noqa: BLE001 - raised below, on the caller's thread

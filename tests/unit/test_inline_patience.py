@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import TransientError
-from harness_worker.turn.answering import nobody
+from harness_worker.turn.answering import Approver, nobody
 from harness_worker.turn.inline import Drive, InlineDispatcher
+from harness_worker.turn.results import RequiredAction
 from harness_worker.turn.retries import LOOK_AGAIN_S, LOOK_TRIES
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import NOW, TIMING
@@ -19,9 +21,9 @@ from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 SILENCE = raising(TransientError("no answer"))
 
 
-def work(engine: Engine, left_behind: Callable[[], Sequence[str]] = tuple) -> None:
+def work(engine: Engine, left_behind: Callable[[], Sequence[str]] = tuple, approve: Approver = nobody) -> None:
     """Work the engine's turn."""
-    dispatcher = InlineDispatcher(engine.clock, nobody, left_behind)
+    dispatcher = InlineDispatcher(engine.clock, approve, left_behind)
     store: Any = engine.seen_store
     engine.run_calls_with(dispatcher=dispatcher)
     drive = Drive(
@@ -56,6 +58,23 @@ def test_commit_that_was_made_but_not_answered_ends_no_turn(earlier: int) -> Non
     work(engine)
     assert (engine.turn.status, engine.turn.output_text) == (TurnStatus.COMPLETED, "done")
     assert engine.ran == ["write", "look"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_person_is_asked_once_though_the_database_is_silent_about_the_answer(moment: str) -> None:
+    """The answer is stored when the database is back, and what it was about has run once."""
+    engine = Engine(ask=Effect.NETWORK)
+    asked: list[str] = []
+
+    def approve(action: RequiredAction) -> bool:
+        if not asked:
+            getattr(engine.seen_store, moment)["transact"] += [SILENCE] * 3
+        asked.append(action["call_id"])
+        return True
+
+    engine.says(asks("ask"), answers("done"))
+    work(engine, approve=approve)
+    assert (engine.turn.status, asked, engine.ran) == (TurnStatus.COMPLETED, ["0.0"], ["ask"])
 
 
 def test_database_that_is_silent_about_earlier_turns_ends_no_turn() -> None:
