@@ -139,6 +139,19 @@ def test_read_past_its_time_hands_in_nothing(reading: Engine) -> None:
     assert outcome(reading).startswith("timeout: look did not finish within ")
 
 
+def test_read_that_was_admitted_slowly_is_a_timeout_too(reading: Engine) -> None:
+    """Its process, whose time counts from the request, says at the gate's deadline, which is later, that it lived."""
+    slow_s, timeout_s = 0.5, reading.tools["look"].timeout_s
+    reading.seen_gate.before["admit"].append(lambda: reading.clock.wait(slow_s))
+    reading.bodies["look"] = lambda: reading.clock.wait(timeout_s - slow_s)
+    reading.run()
+    assert reading.clock.now_s == NOW + slow_s + timeout_s
+    reading.says(answers("ok"))
+    reading.clock.now_s += 1.0
+    reading.advance()
+    assert outcome(reading).startswith("timeout: look did not finish within ")
+
+
 def test_late_read_is_an_event_while_the_turn_lives(reading: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """If the gate was flushed meanwhile, the result is dropped, with a log line, a count and an event."""
     reading.bodies["look"] = reading.flush
