@@ -18,8 +18,9 @@ from harness_worker.client.following import is_hint
 from harness_worker.client.patience import AWAY_S
 from harness_worker.entrypoints.cli.whole_ids import whole_id
 from harness_worker.entrypoints.view.event_feed import EventFeed
-from harness_worker.errors import ConfigError
+from harness_worker.errors import ConfigError, TransientError
 from harness_worker.urls import host_of, is_loopback
+from harness_worker.wire import JsonObject
 from tests.unit.engine_kit import SetClock
 
 STREAM = {"content-type": "text/event-stream"}
@@ -238,6 +239,21 @@ def test_feed_hands_errors_on() -> None:
     client, _ = gateway(refused)
     with EventFeed(client.events("t")) as feed, pytest.raises(RequestRefused):
         feed.ready(5.0)
+
+
+def test_feed_hands_on_the_events_before_an_error() -> None:
+    """What came before something went wrong is not lost with it, however close together they come."""
+
+    def events() -> Iterator[JsonObject]:
+        yield event(1)
+        yield event(2)
+        raise TransientError("the gateway went away")
+
+    with EventFeed(events()) as feed:
+        feed._thread.join(5.0)  # pyright: ignore[reportPrivateUsage]
+        assert feed.ready(5.0) == [event(1), event(2)]
+        with pytest.raises(TransientError):
+            feed.ready(5.0)
 
 
 @pytest.mark.parametrize(

@@ -37,19 +37,17 @@ class EventFeed:
             HarnessError: Following failed; see :meth:`GatewayClient.events`.
         """
         events: list[JsonObject] = []
-        try:
-            events.append(self._taken(timeout_s))
-            while not self._queue.empty():
-                events.append(self._taken(0.0))
-        except queue.Empty:
-            pass
-        return events
-
-    def _taken(self, timeout_s: float) -> JsonObject:
-        found = self._queue.get(timeout=timeout_s)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        while True:
+            try:
+                found = self._queue.get(timeout=0.0 if events else timeout_s)
+            except queue.Empty:
+                return events
+            if isinstance(found, Exception):
+                if not events:
+                    raise found
+                self._queue.put(found)  # it is the last: these events come before it
+                return events
+            events.append(found)
 
     def _read(self) -> None:
         try:
