@@ -243,6 +243,17 @@ def test_ctrl_c_while_it_loads_is_no_traceback(loaded: str, tmp_path: Path) -> N
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (130, "", "")
 
 
+@pytest.mark.parametrize(("loaded", "command"), [("annotated_types", ["keys", "list"]), ("limits", ["doctor"])])
+def test_ctrl_c_while_a_part_is_imported_late_is_not_lost(loaded: str, command: list[str], tmp_path: Path) -> None:
+    """An exception would be, in one of the import system's callbacks: so in those parts that take long."""
+    lines = ["import os, signal, weakref", "class Part: pass", "part = Part()"]
+    lines += ["gone = weakref.ref(part, lambda _: os.kill(os.getpid(), signal.SIGINT))", "del part"]
+    (tmp_path / f"{loaded}.py").write_text("\n".join(lines))
+    places = {"HARNESS_GATEWAY_URL": "http://127.0.0.1:1", "PYTHONPATH": str(tmp_path)}
+    stopped = run_harness(*command, "--home", str(tmp_path), env=places)
+    assert (stopped.returncode, stopped.stdout, stopped.stderr) == (130, "", "")
+
+
 def test_ctrl_c_while_a_worker_waits_for_its_broker_is_told_by_its_exit_code(sqlite_url: str) -> None:
     """It is 130, as of any command that is not ready yet."""
     places = {"HARNESS_DATABASE_URL": sqlite_url, "HARNESS_REDIS_URL": f"redis://127.0.0.1:{free_port()}/0"}

@@ -52,6 +52,10 @@ def lazy_group(commands: Sequence[Lazy]) -> type[TyperGroup]:
         def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - click's own signature
             return known[cmd_name].load() if cmd_name in known else None
 
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's own signature
+            with loading():  # for its first parameter, typer imports pydantic
+                return super().parse_args(ctx, args)
+
         def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own signature
             try:
                 return super().invoke(ctx)

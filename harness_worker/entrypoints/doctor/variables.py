@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from harness_worker.config import Settings, variable_of
 from harness_worker.entrypoints.doctor.finding import Finding, ok, warning, wrong
+from harness_worker.entrypoints.loading import loading
 from harness_worker.errors import ConfigError
 from harness_worker.variables import PREFIX
 
@@ -33,14 +34,14 @@ _NAME: Final = "settings"
 
 def known_variables() -> frozenset[str]:
     """Every variable that is a setting."""
-    of_gateway = import_module(_GATEWAY_CONFIG).Settings.model_fields
+    of_gateway = _gateway_config().Settings.model_fields
     return frozenset(map(variable_of, (*Settings.model_fields, *of_gateway))) | FOR_TESTS
 
 
 def refused_by_gateway() -> tuple[str, ...]:
     """The gateway's complaints about its settings in this process's environment, if it would not start with them."""
     try:
-        import_module(_GATEWAY_CONFIG).load_settings(**_ELSEWHERE)
+        _gateway_config().load_settings(**_ELSEWHERE)
     except ConfigError as refused:
         return tuple(str(refused).splitlines())
     return ()
@@ -53,6 +54,11 @@ def check_variables(environment: Mapping[str, str], refused: Iterable[str] = ())
     found = [_unknown(name, known) for name in given if name not in known]
     found += [wrong(_NAME, said, "correct or unset it: no gateway starts with it") for said in refused]
     yield from found or [ok(_NAME, ", ".join(given) if given else "none set; every default holds")]
+
+
+def _gateway_config() -> Any:  # noqa: ANN401 - a module that the worker package never imports
+    with loading():
+        return import_module(_GATEWAY_CONFIG)
 
 
 def _unknown(name: str, known: frozenset[str]) -> Finding:
