@@ -169,7 +169,8 @@ def _artifact_reader(settings: Settings, artifacts: Artifacts) -> ToolSpec:
 
 def artifact_url_of(settings: Settings) -> str:
     """The URL of the artifact store: as set, else a directory under the home."""
-    return settings.artifact_url or f"file://{settings.home.resolve() / 'artifacts'}"  # fsspec decodes nothing
+    home = settings.home.expanduser().absolute()
+    return settings.artifact_url or f"file://{home}/artifacts"  # as it is, because fsspec decodes nothing
 
 
 def new_id() -> str:

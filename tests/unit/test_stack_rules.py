@@ -195,6 +195,13 @@ def test_home_keeps_everything_within_itself(name: str, tmp_path: Path) -> None:
         (home.artifacts / "turn" / "art_1").unlink()
 
 
+def test_a_home_below_the_users_is_the_same_for_artifacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell expands ``~`` in a file of variables; a worker on its own finds the artifacts of a stack there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    where = Path("~/stack")
+    assert artifact_url_of(Settings(home=where)) == Home(where).artifact_url == f"file://{tmp_path}/stack/artifacts"
+
+
 @pytest.mark.parametrize("folder", ["plain", "50%25 off?"])
 @pytest.mark.parametrize(("given", "file"), [("data.db", "data.db"), ("what%3F.db", "what?.db")])
 def test_relative_database_becomes_absolute(
