@@ -87,6 +87,14 @@ def test_worker_that_is_silent_when_the_wait_ends_is_heard_out(valkey_url: str) 
     assert drained == Drained(gone=(NAME,), left=())
 
 
+def test_worker_that_is_named_twice_is_told_of_once(valkey_url: str) -> None:
+    """As a list of names that was put together by a script may hold it."""
+    settings = _settings(valkey_url)
+    with Answers(False, True, None, None, None).given(settings):
+        drained = drain_workers(Addresses(settings), SystemClock(), (NAME, NAME), wait_s=5)
+    assert drained == Drained(gone=(NAME,), left=())
+
+
 class Stranger(Answers):
     """A Celery worker of somebody else's on the same broker: it answers that it does not know the command."""
 

@@ -80,7 +80,7 @@ def _chosen(living: Mapping[str, bool], names: Sequence[str]) -> list[str]:
         raise ConfigError(
             f"no worker {', '.join(unknown)} answers; those that do: {', '.join(sorted(living)) or 'none'}"
         )
-    return list(names) or sorted(living)
+    return list(dict.fromkeys(names)) or sorted(living)
 
 
 def _await_gone(workers: _Workers, clock: Clock, asked: list[str], wait_s: float) -> Drained:
