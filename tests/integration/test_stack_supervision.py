@@ -23,7 +23,7 @@ from harness_worker.config import environment
 from harness_worker.entrypoints.stack import StackInfo, open_stack, subprocess_stack
 from harness_worker.entrypoints.stack import child as child_module
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
-from harness_worker.entrypoints.stack.home import Home
+from harness_worker.entrypoints.stack.home import Home, HomeInUse
 from harness_worker.entrypoints.stack.identity import ProcessIdentity
 from harness_worker.entrypoints.stack.killing import MARK
 from harness_worker.entrypoints.stack.leftovers import end_leftovers
@@ -247,6 +247,22 @@ def test_stack_that_the_system_does_not_end_holds_no_command_up(
         pid = int(stack.app or "")
     assert psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     os.killpg(pid, signal.SIGKILL)  # what traced it
+
+
+def test_home_of_a_stack_that_a_command_starts_is_taken_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two commands may start one at once: the second is refused, and leaves the first one's log alone."""
+    info = StackInfo(gateway_url="", redis_url="", database_url="", pid=1, home=tmp_path, processes=())
+    program = f"import sys; print('log', file=sys.stderr, flush=True); print({info.ready_line()!r}, flush=True)"
+    monkeypatch.setattr(subprocess_stack, "CLI", (sys.executable, "-c", f"{program}; {_POLITE}"))
+    home = Home(tmp_path)
+    with open_stack(home=tmp_path, app="any:registry"):
+        with pytest.raises(HomeInUse), open_stack(home=tmp_path, app="any:registry"):
+            pass
+        assert (home.logs / "up.log").read_text() == "log\n"
+    with home.locked():
+        pass
 
 
 def test_child_that_is_ended_by_a_signal_without_a_name_is_started_again(home: Home, output: io.StringIO) -> None:

@@ -45,6 +45,9 @@ def up(  # noqa: PLR0913 - one parameter an option
     ] = 5555,
     as_json: Annotated[bool, typer.Option("--json", help="When ready, print one JSON line on stdout.")] = False,
     only_for: Annotated[str | None, typer.Option(hidden=True, help="The command that started it for itself.")] = None,
+    lock: Annotated[
+        int | None, typer.Option("--lock-fd", hidden=True, help="The lock of the home, which that command took.")
+    ] = None,
 ) -> None:
     """Run everything on this machine: Redis, database, gateway, a coordinator and a tool worker.
 
@@ -64,6 +67,7 @@ def up(  # noqa: PLR0913 - one parameter an option
         tools=tools if tools is not None else tool_processes(),
         flower=_flower(settings, flower_port) if flower else None,
         only_for=only_for,
+        lock=lock,
     )
     coloured = sys.stderr.isatty() and "NO_COLOR" not in environment()
     run_up(plan, LogWriter(sys.stderr, coloured=coloured), _announce_json if as_json else partial(_announce, settings))

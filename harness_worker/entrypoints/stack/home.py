@@ -115,24 +115,30 @@ class Home:
         new.replace(file)
 
     @contextmanager
-    def locked(self, only_for: str | None = None) -> Generator[None]:
+    def locked(self, only_for: str | None = None, held: int | None = None) -> Generator[int]:
         """Lock the home for this process; the kernel releases the lock when the process ends.
 
         Args:
             only_for: The command that this process serves; shown to others who find the home in use.
+            held: The descriptor of the lock, if the process that started this one took it and handed it over.
+
+        Yields:
+            The lock's descriptor; a process that inherits it keeps the home locked.
 
         Raises:
             HomeInUse: Another process holds it.
         """
-        with os.fdopen(os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600) if held is None else held
+        with os.fdopen(descriptor, "r+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise HomeInUse(self._in_use(*lock.read().strip().partition(" ")[::2])) from None
-            lock.truncate(0)
+            lock.seek(0)  # whoever handed it over has written too
+            lock.truncate()
             lock.write(f"{os.getpid()} {only_for or ''}")
             lock.flush()
-            yield
+            yield descriptor
 
     def _in_use(self, pid: str, only_for: str) -> str:
         if only_for:

@@ -48,6 +48,7 @@ class StackPlan:
         tools: Processes of the tool worker's pool; 0 starts none.
         flower: Flower, if it was requested.
         only_for: The command that started the stack for itself, if one did.
+        lock: The descriptor of the home's lock, which that command took and handed over.
     """
 
     settings: Settings
@@ -56,6 +57,7 @@ class StackPlan:
     tools: int
     flower: FlowerPlan | None = None
     only_for: str | None = None
+    lock: int | None = None
 
     @property
     def home(self) -> Home:

@@ -59,17 +59,15 @@ def open_stack(
     variables = {**environment(), **(env or {})}
     grace_s = load_settings(grace_s=variables.get("HARNESS_GRACE_S") or None).grace_s
     log = place.logs / "up.log"
-    with place.locked(only_for):
-        pass  # else another stack's log would be emptied
-    with log.open("wb") as sink:
-        process = _started([*CLI, "up", *options, *sizes, *whose], variables, sink)
+    with place.locked(only_for) as lock, log.open("wb") as sink:  # else another stack's log would be emptied
+        process = _started([*CLI, "up", *options, *sizes, *whose, "--lock-fd", str(lock)], variables, sink, lock)
     try:
         yield _await_ready(process, log)
     finally:
         _drain(process, grace_s + _DRAIN_SLACK_S)
 
 
-def _started(command: list[str], env: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[str]:
+def _started(command: list[str], env: Mapping[str, str], log: IO[bytes], lock: int) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - our own command
         guarded(command),
         env=dict(env),
@@ -77,6 +75,7 @@ def _started(command: list[str], env: Mapping[str, str], log: IO[bytes]) -> subp
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
+        pass_fds=(lock,),
         start_new_session=True,  # Ctrl-C reaches the caller, who then drains it
     )
 

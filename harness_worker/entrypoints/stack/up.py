@@ -42,7 +42,7 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
     check_app(plan.app)  # before anything is started
     home = plan.home
     home.prepare()
-    with home.locked(plan.only_for), stop_on_signals() as stop:
+    with home.locked(plan.only_for, plan.lock), stop_on_signals() as stop:
         end_leftovers(home, log)
         with ExitStack() as sockets:
             listener = sockets.enter_context(listening_socket(plan.port))
