@@ -59,8 +59,10 @@ def test_start_failure_keeps_the_childs_class_and_message(code: int, kind: type[
 
 
 def test_start_failure_without_words_names_the_child() -> None:
-    """A silent child is at least named."""
-    assert "tools ended at start with exit code -9" in str(start_failure("tools", -9, "Killed"))
+    """A silent child is at least named, with what ended it and where to look."""
+    killed = start_failure("up", -9, "Killed", log=".harness/logs/up.log")
+    assert str(killed) == "up was ended by SIGKILL at start; see .harness/logs/up.log"
+    assert str(start_failure("tools", 1, "")) == "tools ended with exit code 1 at start; see its log above"
     assert own_message("Killed") == ""
 
 

@@ -84,7 +84,7 @@ def _await_ready(process: subprocess.Popen[str], log: Path) -> StackInfo:
     line = _first_line(process)
     if line:
         return from_ready_line(line)
-    raise start_failure("up", process.wait(), log.read_text(errors="replace"))
+    raise start_failure("up", process.wait(), log.read_text(errors="replace"), str(log))
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:

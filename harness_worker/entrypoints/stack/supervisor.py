@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from harness_worker.entrypoints.stack.child import Child
 from harness_worker.entrypoints.stack.drain import drain
-from harness_worker.entrypoints.stack.failures import StartFailed, start_failure
+from harness_worker.entrypoints.stack.failures import StartFailed, ending, start_failure
 from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.restarts import Backoff
 from harness_worker.entrypoints.stack.signals import StopSignal
@@ -95,7 +94,7 @@ class Supervisor:
             lived_s = time.monotonic() - child.started_at
             delay_s = backoff.died(lived_s=lived_s, was_ready=child.ready_said or lived_s > _STARTING_S)
             child.bury()
-            self._log.line("up", f"{child.role} {_how(code)}; starting it again in {delay_s:g} s")
+            self._log.line("up", f"{child.role} {ending(code)}; starting it again in {delay_s:g} s")
         if backoff.is_due():
             backoff.restarted()
             self._restart(child, backoff)
@@ -108,10 +107,3 @@ class Supervisor:
             child.kill()
             delay_s = backoff.died(lived_s=0.0, was_ready=False)
             self._log.line("up", f"{child.role} cannot be started ({refused.strerror}); trying again in {delay_s:g} s")
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    known = {sig.value: sig.name for sig in signal.Signals}  # of the real-time signals, only the first and the last
-    return f"was ended by {known.get(-code, f'signal {-code}')}"
