@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from harness_worker.client.client import GatewayClient, StackUnreachable
-from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
+from harness_worker.entrypoints.cli.turns.cancelling import Cancelled, cancel_open_turns, cancel_turns
 from tests.unit.engine_kit import SetClock
 
 DOWN = httpx2.ConnectError("refused")

@@ -23,9 +23,9 @@ from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.config import Settings
 from harness_worker.core.registration.registry import Registry
 from harness_worker.entrypoints.exiting import exit_at_once
-from harness_worker.entrypoints.garbage import keep_what_is_loaded
 from harness_worker.entrypoints.messages import INTERRUPTED
 from harness_worker.entrypoints.worker.coordinator import serve_turns
+from harness_worker.entrypoints.worker.garbage import keep_what_is_loaded
 from harness_worker.entrypoints.worker.name import WorkerName
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.entrypoints.worker.start_warnings import missing_models, too_long, unused_queues

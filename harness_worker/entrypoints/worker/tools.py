@@ -20,7 +20,7 @@ from harness_worker.bootstrap.engine import make_call_runner
 from harness_worker.bootstrap.fleet import Fleet
 from harness_worker.bootstrap.knowledge import Knowledge
 from harness_worker.core.registration.registry import Registry
-from harness_worker.entrypoints.garbage import keep_what_is_loaded
+from harness_worker.entrypoints.worker.garbage import keep_what_is_loaded
 from harness_worker.errors import SYSTEM_ERRORS, HarnessError
 from harness_worker.faults import Faults, faulty_deadline
 from harness_worker.ports import Gate, RunningCall

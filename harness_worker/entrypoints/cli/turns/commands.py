@@ -11,7 +11,6 @@ from harness_worker.client.client import GatewayClient
 from harness_worker.client.following import is_hint
 from harness_worker.config import load_settings
 from harness_worker.entrypoints.addresses import Addresses
-from harness_worker.entrypoints.cancelling import Cancelled, cancel_open_turns, cancel_turns
 from harness_worker.entrypoints.cli.options import (
     After,
     Home,
@@ -32,6 +31,7 @@ from harness_worker.entrypoints.cli.pages import print_page
 from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.entrypoints.cli.turns import forking
 from harness_worker.entrypoints.cli.turns.approving import approve, deny
+from harness_worker.entrypoints.cli.turns.cancelling import Cancelled, cancel_open_turns, cancel_turns
 from harness_worker.entrypoints.cli.turns.prompting import prompting
 from harness_worker.entrypoints.cli.whole_ids import whole_id
 from harness_worker.entrypoints.view.figures import counted

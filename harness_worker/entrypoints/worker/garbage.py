@@ -1,4 +1,4 @@
-"""How the processes of the harness collect garbage."""
+"""How the processes of a worker collect garbage."""
 
 from __future__ import annotations
 
