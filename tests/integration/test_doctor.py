@@ -115,8 +115,9 @@ def test_command_that_makes_the_tables_names_the_home(tmp_path: Path) -> None:
     (tmp_path / "harness.db").touch()
     settings = {"HARNESS_DATABASE_URL": f"sqlite:///{tmp_path}/harness.db"}
     checked = run_here("doctor", "--home", str(tmp_path), "--json", env=settings)
-    (tables,) = (each for each in json.loads(checked.stdout)["checks"] if each["name"] == "tables")
-    assert tables["mend"] == f"run `harness migrate --home {tmp_path}`"
+    mends = {each["name"]: each["mend"] for each in json.loads(checked.stdout)["checks"]}
+    assert mends["tables"] == f"run `harness migrate --home {tmp_path}`"
+    assert mends["catalogue"] == "see the lines above", "which say that the database answers, and lacks its tables"
 
 
 def test_commands_that_start_what_is_away_name_the_home(tmp_path: Path) -> None:

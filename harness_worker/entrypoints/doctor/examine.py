@@ -136,7 +136,8 @@ def _fleet(addresses: Addresses, broker: Probe, redis: Probe, sql: Probe) -> tup
     def judged() -> Iterator[Finding]:
         return check_catalogue(database.catalogue(url), known, addresses.home_option)
 
-    return (asked, probe("catalogue", _MEND_DATABASE.format(home=addresses.home_option), judged))
+    mend = _MEND_DATABASE.format(home=addresses.home_option)
+    return (asked, probe("catalogue", mend, judged, {"lacks tables": _MEND_FLEET}))
 
 
 def _redis_time(url: str) -> float:
