@@ -110,6 +110,16 @@ def test_ask_shows_an_error_without_control_characters() -> None:
     assert "internal: it said ·]0;OWNED··2J" in out.getvalue()
 
 
+def test_ask_tells_totals_and_error_on_a_line_each() -> None:
+    """Whoever searches a log of it finds them whole; a terminal wraps by itself what is too long for it."""
+    turn = {**TURN, "status": "failed", "error": {"code": "internal", "message": "why " * 30 + "not"}}
+    out = io.StringIO()
+    ask(_gateway(["a"], [], **turn), {"input": "hi", "agent": "a"}, Console(file=out, width=40))
+    totals, error = out.getvalue().splitlines()
+    assert totals.endswith("0 tokens, $0.0000")
+    assert error.endswith("why not")
+
+
 def test_answer_is_harmless_on_a_terminal_and_verbatim_in_a_pipe() -> None:
     """A terminal gets no escape sequence of a model; a program gets each character."""
     code = f"from harness_worker.entrypoints.cli.output import write_words; write_words({EVIL!r})"

@@ -67,10 +67,10 @@ def ask(
 
 
 def _conclude(answered: FollowedTurn, console: Console) -> None:
-    console.print(f"  {totals(answered.turn, answered.elapsed_s)}", style="bold")
+    console.print(f"  {totals(answered.turn, answered.elapsed_s)}", style="bold", soft_wrap=True)
     error = answered.turn["error"]
     if error:
-        console.print(f"  {error['code']}: {plain(error['message'])}", style="red")
+        console.print(f"  {error['code']}: {plain(error['message'])}", style="red", soft_wrap=True)
 
 
 def _create(client: GatewayClient, body: Mapping[str, Any]) -> JsonObject:

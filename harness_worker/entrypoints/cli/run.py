@@ -45,7 +45,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     body = {"input": question, "agent": agent, "session_id": session, "metadata": pairs(metadata or [])}
     screen = console(stderr=True)
     target = Target(command="harness run", settings=settings, app=app)
-    with reach(target, lambda words: screen.print(words, style="dim")) as client:
+    with reach(target, lambda words: screen.print(words, style="dim", soft_wrap=True)) as client:
         answered = ask(
             client,
             body,

@@ -181,4 +181,4 @@ def _print(result: SweepResult, console: Console, *, as_json: bool) -> None:
     for failure in found["failures"]:
         console.print(f"task {failure['task']} (turn {failure['turn']}):")
         for why in failure["why"]:
-            console.print(f"  {plain(why)}")
+            console.print(f"  {plain(why)}", soft_wrap=True)

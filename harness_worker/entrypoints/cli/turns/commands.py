@@ -197,7 +197,7 @@ def _draw(client: GatewayClient, turn_id: str, options: str) -> JsonObject:
     clock, out = SystemClock(), console()
     with Screen(out, clock.monotonic) as screen:
         ended = Watcher(client, clock, prompting(out, clock, ask=False, options=options)).follow(turn_id, screen)
-    out.print(f"  {totals(ended, took_s(ended))}", style="bold")
+    out.print(f"  {totals(ended, took_s(ended))}", style="bold", soft_wrap=True)
     return ended
 
 
