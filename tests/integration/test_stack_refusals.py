@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -9,7 +12,7 @@ import pytest
 
 from harness_worker.adapters.embedded.ports import listening_socket, port_of
 from harness_worker.entrypoints.stack.killing import marked_processes
-from tests.stacks import APP, run_harness, run_here
+from tests.stacks import APP, HARNESS, ROOT, run_harness, run_here
 
 
 @pytest.mark.parametrize(
@@ -80,6 +83,33 @@ def test_a_home_that_cannot_be_is_named(tmp_path: Path, command: list[str]) -> N
         assert refused.returncode == 2, refused.stderr
         assert f"cannot use {home} as home" in refused.stderr
         assert "--home" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "is_coloured"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_log_on_a_terminal_has_the_colours_that_it_can_show(
+    tmp_path: Path, env: dict[str, str], is_coloured: bool
+) -> None:
+    """Nobody wants colours who sets NO_COLOR to anything (no-color.org), and not every terminal has them."""
+    usual = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    unreachable = {"HARNESS_REDIS_URL": "redis://127.0.0.1:1/0"}
+    ours, terminal = pty.openpty()
+    try:
+        command = [*HARNESS, "up", "--home", str(tmp_path), "--port", "0", "--app", APP]
+        subprocess.run(command, env={**usual, **unreachable, **env}, cwd=ROOT, stderr=terminal, check=False, timeout=60)
+        shown = os.read(ours, 10_000).decode()
+    finally:
+        os.close(ours)
+        os.close(terminal)
+    assert "stopped" in shown
+    assert ("\x1b[" in shown) is is_coloured
 
 
 def test_refused_up_leaves_no_server() -> None:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from harness_worker.config import Settings, environment, load_settings
+from harness_worker.config import Settings, load_settings
+from harness_worker.entrypoints.cli.output import console
 from harness_worker.entrypoints.cli.ready_screen import ready_screen
 from harness_worker.entrypoints.flower_access import given_access, new_access
 from harness_worker.entrypoints.stack.info import StackInfo
@@ -69,7 +70,8 @@ def up(  # noqa: PLR0913 - one parameter an option
         only_for=only_for,
         lock=lock,
     )
-    coloured = sys.stderr.isatty() and "NO_COLOR" not in environment()
+    screen = console(stderr=True)
+    coloured = sys.stderr.isatty() and screen.color_system is not None and not screen.no_color
     run_up(plan, LogWriter(sys.stderr, coloured=coloured), _announce_json if as_json else partial(_announce, settings))
 
 
