@@ -34,8 +34,10 @@ class Home:
     def __init__(self, path: Path) -> None:
         try:
             self.path = path.expanduser().absolute()
-        except (RuntimeError, FileNotFoundError) as lost:
-            raise ConfigError(f"cannot use {path} as home: {lost}; choose another with --home") from None
+        except RuntimeError as unknown:
+            raise _unusable(path, str(unknown).rstrip(".")) from None
+        except FileNotFoundError:
+            raise _unusable(path, "the working directory was removed") from None
         self.run = self.path / "run"
         self.logs = self.path / "logs"
         self.valkey = self.path / "valkey"
@@ -67,9 +69,7 @@ class Home:
                 directory.mkdir(mode=0o700, exist_ok=True)
             self._lock_file.touch(mode=0o600)  # they may all exist and still not be writable
         except OSError as refused:
-            raise ConfigError(
-                f"cannot use {self.path} as home: {refused.strerror}; choose another with --home"
-            ) from None
+            raise _unusable(self.path, refused.strerror) from None
 
     def ready_file(self, role: str) -> Path:
         """The file that the process of that role writes once it is ready."""
@@ -150,6 +150,10 @@ class Home:
             f"home {self.path} is in use by `harness up` with pid {pid or 'unknown'}: "
             f"stop that one (kill {pid or 'PID'}), or choose another home with --home"
         )
+
+
+def _unusable(path: Path, why: str | None) -> ConfigError:
+    return ConfigError(f"cannot use {path} as home: {why}; choose another with --home")
 
 
 def _secret_in(content: bytes) -> str | None:
