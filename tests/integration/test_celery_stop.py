@@ -556,6 +556,20 @@ os.kill(os.getpid(), signal.SIGUSR1)
 print("still blocked:", *map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
 """
 
+ALIKE = """
+from celery.exceptions import SoftTimeLimitExceeded
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline
+from harness_worker.ports import DeadlineReached
+
+try:
+    with SignalDeadline()(5.0, lambda: False):
+        raise SoftTimeLimitExceeded("of the fleet")
+except DeadlineReached:
+    print("stopped")
+except SoftTimeLimitExceeded as error:
+    print("failed:", repr(error))
+"""
+
 FORKS = """
 import os, psutil, signal, time
 from harness_worker.adapters.celery.soft_deadline import MOST_DEAD, SignalDeadline
@@ -764,6 +778,11 @@ def test_signals_that_a_body_blocks_stop_the_next_body_in_time() -> None:
 def test_time_that_is_over_before_the_body_begins_stops_it() -> None:
     """As little as a millisecond may be left; nothing reaches the process afterwards."""
     assert _said(LITTLE) == ["stopped", f"still blocked: {int(signal.SIGUSR1)}"]
+
+
+def test_limit_that_a_task_of_another_fleet_exceeded_is_a_failure() -> None:
+    """A tool may wait for such a task, whose exception looks like a stop of the tool's own body."""
+    assert _said(ALIKE) == ["failed: SoftTimeLimitExceeded('of the fleet')"]
 
 
 def test_what_a_body_started_ends_when_it_is_stopped() -> None:

@@ -72,12 +72,13 @@ class _Armed:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked | _KNOCK)  # whatever else the body blocked
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # because of threads that a tool may have left behind
-        if isinstance(error, SoftTimeLimitExceeded):
+        if self._was_stopped and isinstance(error, SoftTimeLimitExceeded):
             end_descendants()
             raise DeadlineReached from None
 
     def _stop(self, _signum: int, _frame: FrameType | None) -> None:
         if self._inside:
+            self._was_stopped = True
             raise SoftTimeLimitExceeded
 
     def _stop_if_meant(self, signum: int, frame: FrameType | None) -> None:
@@ -87,7 +88,6 @@ class _Armed:
         body may be cleaning up after the first.
         """
         if self._inside and (time.monotonic() >= self._until or (not self._was_stopped and self._is_revoked())):
-            self._was_stopped = True
             self._stop(signum, frame)
 
 
