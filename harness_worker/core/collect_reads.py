@@ -123,7 +123,8 @@ def _judge(call: Call, report: ReadReport, *, now: float, attempt_cap: int) -> t
         return call, True
     if report.state is ReadState.EXPIRED:
         return _expired(call, report, now=now), False
-    if call.attempt >= attempt_cap or (not call.retry_safe and _may_have_run(report)):
+    was_lost_too_often = call.attempt >= attempt_cap and report.state is not ReadState.GONE
+    if was_lost_too_often or (not call.retry_safe and _may_have_run(report)):
         return end_call(as_run(call, report), worker_lost(call), now=now), False
     return replace(as_run(call, report), attempt=call.attempt + 1, status=CallStatus.PENDING), True
 

@@ -89,6 +89,12 @@ def test_read_that_is_lost_too_often_is_given_up() -> None:
     assert (call.attempt, collected.resend) == (CAP, ())
 
 
+def test_read_that_the_gate_forgot_is_never_given_up_for_that() -> None:
+    """However often Redis loses everything, no process was lost: a read may wait through all of it in its queue."""
+    (call,) = judged(pending(a_call(attempt=CAP)), ReadReport(state=ReadState.GONE)).resend
+    assert (call.attempt, call.status) == (CAP + 1, CallStatus.PENDING)
+
+
 def test_read_that_must_not_run_twice_is_not_run_again() -> None:
     """That is once it has, or may have, started; a lost message is sent again as for any read."""
     once = replace(SENT, retry_safe=False)
