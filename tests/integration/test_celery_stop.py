@@ -245,6 +245,30 @@ os._exit(0)
 """
 )
 
+LEAKS = (
+    ONE_PROCESS
+    + """
+import resource
+
+kept = []
+
+def leak(left):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        while True:
+            kept.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        for _ in range(left):
+            os.close(kept.pop())
+
+for left in (0, 3, 40):
+    jobs = work(pool.apply_async(os.getpid), pool.apply_async(leak, (left,)), pool.apply_async(os.getpid))
+    before, _, after = (job.get() for job in jobs)
+    print(left, "left, is replaced:", before != after, flush=True)
+os._exit(0)
+"""
+)
+
 FAILS = (
     ONE_PROCESS
     + """
@@ -669,6 +693,11 @@ def test_process_whose_job_fails_is_replaced() -> None:
 def test_process_that_shall_leave_is_replaced_after_its_job() -> None:
     """The next jobs, one of which it may have been sent already, go to the process in its place."""
     assert _said(LEAVES) == ["[True, True, False, False] 3 1"]
+
+
+def test_process_whose_tools_have_used_up_its_descriptors_is_replaced() -> None:
+    """Whatever it would be sent could open nothing: no file, no connection and no process."""
+    assert _said(LEAKS) == ["0 left, is replaced: True", "3 left, is replaced: True", "40 left, is replaced: False"]
 
 
 def test_process_that_dies_while_its_worker_starts_is_replaced() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import multiprocessing
 import os
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 
 MOST_FALSE_STARTS: Final = 20
 """How often the pool may find processes dead before any of them ever began to work; then the worker gives up."""
+
+SPARE_FILES: Final = 8
+"""How many files a process must be able to open after a job, or it is replaced; a command needs as many to start."""
 
 _WHOLE: Final = object()
 _leaving: Final = Event()
@@ -69,6 +73,20 @@ def leave_after_job() -> None:
     _leaving.set()
 
 
+def _lacks_files() -> bool:
+    """Whether tools have left this process too few descriptors, of which only their bodies would learn."""
+    files: list[int] = []
+    try:
+        while len(files) < SPARE_FILES:
+            files.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    finally:
+        for file in files:
+            os.close(file)
+    return False
+
+
 def _run_or_leave(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - a job of any kind
     """Run a job; if it fails, leave after it. A task that fails does not make its job fail: Celery itself did."""
     try:
@@ -76,6 +94,9 @@ def _run_or_leave(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  #
     except Exception:
         leave_after_job()
         raise
+    finally:
+        if _lacks_files():
+            leave_after_job()
 
 
 class _LeavingWorker(Worker):
