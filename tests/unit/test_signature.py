@@ -25,6 +25,7 @@ from pydantic import (
     PlainSerializer,
     RootModel,
     SecretStr,
+    StrictInt,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import PydanticCustomError
@@ -153,6 +154,18 @@ def test_bind_converts_within_bounds_and_says_so(given_value: object, run_value:
     bound = inspected(take).bind({"n": given_value})
     assert (bound.values, bound.was_coerced) == ({"n": run_value}, True)
     assert type(bound.values["n"]) is int
+
+
+@pytest.mark.parametrize("arguments", [{"n": "3", "count": 3}, {"n": 3.0, "count": 3}, {"n": 3, "count": "3"}])
+def test_bind_converts_nothing_whose_author_is_strict(arguments: dict[str, object]) -> None:
+    """A hint may ask for that with pydantic's own words."""
+
+    def take(n: StrictInt, count: Annotated[int, Field(strict=True)]) -> int:
+        return n + count
+
+    assert inspected(take).bind({"n": 3, "count": 3}).values == {"n": 3, "count": 3}
+    (line,) = problems(take, arguments)
+    assert "input should be a valid integer" in line
 
 
 def test_bind_names_each_bad_argument() -> None:

@@ -1,6 +1,6 @@
 """Binding a model's arguments to a function by its type hints, through pydantic.
 
-Arguments are read in JSON mode: first strictly, to learn whether anything has to be converted, then leniently.
+Arguments are read in JSON mode: first strictly, to learn whether anything has to be converted, then as the hints say.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HintedFunction:
         try:
             return BoundArguments(values={**self._dump(self._parse(text, strict=True)), **arguments})
         except ArgumentsInvalid:
-            return BoundArguments(values=self._converted(arguments, self._parse(text)), was_coerced=True)
+            return BoundArguments(values=self._converted(arguments, self._parse(text, strict=None)), was_coerced=True)
 
     def typed(self, values: Arguments) -> dict[str, Any]:
         """Bound arguments as the function gets them: models, dates, enums.
@@ -74,7 +74,8 @@ class HintedFunction:
         context = {CTX: ctx} if self.takes_ctx else {}
         return self.fn(**self.typed(values), **context)
 
-    def _parse(self, text: str, *, strict: bool = False) -> BaseModel:
+    def _parse(self, text: str, *, strict: bool | None = False) -> BaseModel:
+        """``strict=None`` converts unless the author's hint says otherwise."""
         match attempt(self.arguments.model.model_validate_json, text, strict=strict):  # validators are the author's
             case Raised(error=ValidationError() as invalid):
                 raise ArgumentsInvalid(problems_of(invalid))
