@@ -265,18 +265,18 @@ def test_variables_of_the_tests_are_known() -> None:
     assert [name for name in named if name not in (ROOT / "CONTRIBUTING.md").read_text()] == []
 
 
-def _table(page: str, heading: str) -> list[list[str]]:
-    """The rows of the table below a heading of a reference page, by cells."""
-    text = (ROOT / "docs" / "reference" / page).read_text()
+def _table(page: str, heading: str, kind: str = "reference") -> list[list[str]]:
+    """The rows of the tables below a heading of a page, by cells."""
+    text = (ROOT / "docs" / kind / page).read_text()
     _, found, below = text.partition(f"\n## {heading}\n")
     assert found, f"{page} has no heading {heading!r}"
     _, *rows = (line for line in below.partition("\n## ")[0].splitlines() if line[:2] == "| ")
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
 
 
-def _words(page: str, heading: str) -> list[str]:
+def _words(page: str, heading: str, kind: str = "reference") -> list[str]:
     """What the first column of such a table names."""
-    return [row[0].strip("`") for row in _table(page, heading)]
+    return [row[0].strip("`") for row in _table(page, heading, kind)]
 
 
 def test_events_page_has_every_event_and_hint() -> None:
@@ -359,6 +359,16 @@ def test_operations_page_has_every_metric() -> None:
     page = (ROOT / "docs" / "how-to" / "operate.md").read_text()
     told = re.findall(r"`(harness_\w+)`", "".join(re.findall(r"^\| (`harness_.*?) \|", page, re.MULTILINE)))
     assert sorted(told) == sorted(given)
+
+
+def test_operations_page_quotes_lines_that_are_logged() -> None:
+    """Below "any other traceback" stand the harness's own lines, whose parts are in its code."""
+    quoted = _words("operate.md", "Logs", "how-to")
+    own = "`, `".join(quoted[quoted.index("any other traceback") + 1 :])
+    sources = "".join(path.read_text() for path in (ROOT / "harness_worker").rglob("*.py"))
+    parts = [part.strip(",: ") for line in own.split("`, `") for part in re.split(r"…|(?<=:) ", line)]
+    assert len(parts) >= 8
+    assert [part for part in parts if part not in sources] == []
 
 
 def test_page_about_the_client_names_every_method() -> None:
