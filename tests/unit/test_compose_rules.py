@@ -52,6 +52,14 @@ def test_compose_file_has_every_part() -> None:
     assert set(SERVICES) == {"valkey", "postgres", *OURS}
 
 
+def test_readme_gives_an_image_of_ones_own_to_whoever_runs_agents() -> None:
+    """To each of them, and without a build, which would give that image's name to the harness's own."""
+    (override,) = re.findall(r"^```yaml\n(.*?)^```$", (COMPOSE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    told = re.findall(r"^  (\w+):\n    image: (\S+)\n    build: !reset null", override, re.MULTILINE)
+    run_agents = [name for name in OURS if "HARNESS_APP" in SERVICES[name].get("environment", {})]
+    assert told == [(name, "my-agents:local") for name in run_agents]
+
+
 @each_service
 def test_service_is_hardened(name: str) -> None:
     """It writes only where it must, as an ordinary user, and can become nobody else."""
