@@ -12,7 +12,7 @@ import pytest
 
 from harness_worker.core.memory.memories import Memory, MemoryKind
 from harness_worker.core.prompting.prompt import Gathered
-from harness_worker.core.records import CallStatus, Turn
+from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.hooks import Hooks, TurnEnd, TurnStart, UsageReport
 from harness_worker.core.sources.context_pack import ContextPack, Passage
 from harness_worker.errors import TransientError
@@ -20,7 +20,7 @@ from harness_worker.ports import Match, TextIndex, ignore
 from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.gathering import Gathering
 from harness_worker.wire import StopReason, TurnStatus
-from tests.unit.builders import a_turn
+from tests.unit.builders import NOW, a_turn
 from tests.unit.engine_kit import TURN_ID, Engine, SetClock, SetStop, answers, asks, raising
 
 ANN = Memory(kind=MemoryKind.FACT, text="my name is Ann")
@@ -72,10 +72,13 @@ class LastFirst:
 
 
 class Passing(SetClock):
-    """A clock on which every look takes a second."""
+    """A clock on which every look takes a second; by the first one the memory has been loaded."""
 
     def monotonic(self) -> float:
         """A second later."""
+        for thread in threading.enumerate():
+            if thread.name == "memory":
+                thread.join()
         self.wait(1.0)
         return self.now_s
 
@@ -118,10 +121,10 @@ def gathering(
     )
 
 
-def gather(loads: Gathering, turn: Turn | None = None, **options: Any) -> Gathered:  # noqa: ANN401 - an agent's fields
+def gather(loads: Gathering, *, remaining_s: float = 60.0, stop: SetStop | None = None) -> Gathered:
     """What it loads for an agent with a memory."""
-    agent = replace(Engine().coordinator.agents["agent"], memory=True, **options)
-    return loads.gather(turn or a_turn(), agent, remaining_s=60.0, stop=a_stop())
+    agent = replace(Engine().coordinator.agents["agent"], memory=True)
+    return loads.gather(a_turn(), agent, remaining_s=remaining_s, stop=stop or a_stop())
 
 
 def test_parts_are_loaded_at_the_same_time() -> None:
@@ -160,13 +163,15 @@ def test_parts_are_left_out_when_there_are_no_threads_to_load_them() -> None:
     assert found.left_out == (f"memory: {reason}", f"context pack: {reason}")
 
 
-def test_part_that_takes_too_long_is_left_out() -> None:
-    """The turn does not wait for it, and what it brings later is dropped."""
-    over = threading.Event()
+@pytest.mark.parametrize(("remaining_s", "waited_s"), [(60.0, 5.0), (2.0, 2.0)])
+def test_part_that_takes_too_long_is_left_out(remaining_s: float, waited_s: float) -> None:
+    """The turn waits as long as the setting says and it has time, and what comes later is dropped."""
+    over, clock = threading.Event(), Passing()
     try:
-        found = gather(gathering(lambda: (ANN,), lambda: (over.wait(30), PACK)[1], Passing()))
+        found = gather(gathering(lambda: (ANN,), lambda: (over.wait(30), PACK)[1], clock), remaining_s=remaining_s)
     finally:
         over.set()
+    assert clock.now_s == NOW + 1.0 + waited_s  # the first look begins the wait
     assert (found.facts, found.pack, found.left_out) == (
         ("my name is Ann",),
         ContextPack(),
@@ -177,10 +182,8 @@ def test_part_that_takes_too_long_is_left_out() -> None:
 def test_stop_ends_the_wait() -> None:
     """A cancelled turn does not wait for what it will not need."""
     over = threading.Event()
-    agent = replace(Engine().coordinator.agents["agent"], memory=True)
-    loads = gathering(lambda: (over.wait(30), (ANN,))[1], lambda: PACK)
     try:
-        found = loads.gather(a_turn(), agent, remaining_s=60.0, stop=a_stop(told=True))
+        found = gather(gathering(lambda: (over.wait(30), (ANN,))[1], lambda: PACK), stop=a_stop(told=True))
     finally:
         over.set()
     assert found.facts == ()
