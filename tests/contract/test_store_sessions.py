@@ -189,6 +189,18 @@ def test_artifacts_are_found_by_their_session_until_they_expire(world: World) ->
     assert world.artifacts.url_of("art_1", tenant="other", session_id="s") is None
 
 
+def test_artifacts_are_found_from_forks_of_their_session(world: World) -> None:
+    """Whether of the session or of a fork of it; a fork of another tenant in a session of that name leads nowhere."""
+    kept(world, "art_1", 60)
+    origin = world.queued(session_id="s")
+    fork = world.queued(session_id="fork", forked_from=origin)
+    world.queued(session_id="its fork", forked_from=fork)
+    world.queued(session_id="another's", tenant="other", forked_from=origin)
+    sessions = ("fork", "its fork", "another's")
+    found = [world.artifacts.url_of("art_1", tenant="default", session_id=each) for each in sessions]
+    assert found == ["file:///art_1", "file:///art_1", None]
+
+
 def test_expired_artifacts_are_told_in_order_until_they_are_forgotten(world: World) -> None:
     """At most as many as asked for are returned, and none that is still valid."""
     for artifact_id, ttl_s in (("art_1", 60), ("art_2", -5), ("art_3", -9)):
