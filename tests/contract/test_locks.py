@@ -83,6 +83,15 @@ def test_fences_rise_with_every_holder(locks: Locks) -> None:
     assert fences[0] > 0
 
 
+def test_fences_rise_though_redis_has_lost_the_lock(client: RedisClient) -> None:
+    """What refuses a lower number than it has seen is safe from the holder of before the loss."""
+    locks, lock = RedisLocks(client, lease_ttl_s=LONG_TTL_S), a_lock()
+    before = locks.take(lock, somebody(), KEEP_S)
+    client.command("DEL", *client.command("KEYS", "harness:{locks}*"))
+    after = locks.take(lock, somebody(), KEEP_S)
+    assert 0 < (before or 0) < (after or 0)
+
+
 def test_locks_of_other_names_and_tenants_are_others(locks: Locks) -> None:
     """A tenant never waits for another tenant's call, whatever the names are."""
     name = a_lock().name
