@@ -174,6 +174,24 @@ def test_ends_are_counted_once_when_they_are_settled(gateway: Gateway, monkeypat
     assert told[-1][1] == pytest.approx(9, abs=0.05)
 
 
+@pytest.mark.one_database("sqlite")
+def test_counter_never_falls(gateway: Gateway) -> None:
+    """Prometheus takes any fall for a restart, and sums in another order may differ in the last digit."""
+
+    def told_of(ends: int) -> Samples | None:
+        told = scraped(gateway)
+        return told if value(told, "turns_ended_total", **DONE) == ends else None
+
+    assert told_of(0)
+    first, second = (gateway.posted()["id"] for _ in range(2))
+    finish(gateway, first, "completed", "end_turn", dollars=0.25)
+    wait_until(lambda: told_of(1), "the first end to be counted")
+    finish(gateway, second, "completed", "end_turn", dollars=0.0)
+    gateway.worker.change(first, used={**USED, "dollars": 0.125})
+    told = wait_until(lambda: told_of(2), "the second end to be counted")
+    assert value(told, "model_dollars_total", agent="support") == 0.25
+
+
 def test_ends_too_many_for_one_reading_are_added_up_by_several(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
