@@ -260,21 +260,23 @@ def test_transact_is_decided_again_on_a_turn_that_changed_meanwhile(postgres_wor
 
 
 def test_transact_locks_a_turn_that_others_keep_changing(postgres_world: World):
-    """A transaction that is overtaken repeatedly finally locks the turn, so that it succeeds."""
+    """A transaction that is overtaken repeatedly finally locks the turn, so that nobody can change it meanwhile."""
     world = postgres_world
     turn_id = world.queued()
+    this = turns.c.id == turn_id
     seen: list[int] = []
 
     def decide(snapshot: Snapshot) -> Decision[None]:
         seen.append(snapshot.turn.wakes)
-        if len(seen) <= 3:
-            with world.engine.begin() as stranger:
-                stranger.execute(update(turns).where(turns.c.id == turn_id).values(wakes=turns.c.wakes + 1))
+        with world.engine.begin() as stranger:
+            free = stranger.scalars(select(turns.c.id).where(this).with_for_update(skip_locked=True)).all()
+            stranger.execute(update(turns).where(turns.c.id.in_(free)).values(wakes=turns.c.wakes + 1))
         return one_event(snapshot)
 
     world.store.transact(turn_id, decide)
     assert seen == [0, 1, 2, 3]
     assert world.seqs(turn_id) == [1, 2]
+    assert world.turn(turn_id).wakes == 3
 
 
 def test_transact_sees_calls_another_transaction_added_meanwhile(world: World):
