@@ -169,8 +169,8 @@ def _artifact_reader(settings: Settings, artifacts: Artifacts) -> ToolSpec:
 
 def artifact_url_of(settings: Settings) -> str:
     """The URL of the artifact store: as set, else a directory under the home."""
-    home = settings.home.expanduser().absolute()
-    return settings.artifact_url or f"file://{home}/artifacts"  # as it is, because fsspec decodes nothing
+    # The path is taken as it is, because fsspec decodes nothing.
+    return settings.artifact_url or f"file://{settings.home.expanduser().absolute()}/artifacts"
 
 
 def new_id() -> str:

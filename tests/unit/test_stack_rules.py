@@ -204,6 +204,12 @@ def test_a_home_below_the_users_is_the_same_for_artifacts(tmp_path: Path, monkey
     assert artifact_url_of(Settings(home=where)) == Home(where).artifact_url == f"file://{tmp_path}/stack/artifacts"
 
 
+def test_artifacts_with_a_place_of_their_own_need_no_home() -> None:
+    """A home that leads nowhere ends no worker that keeps nothing there."""
+    url = "s3://bucket/artifacts"
+    assert artifact_url_of(Settings(home=Path("~nobody-has-this-name/home"), artifact_url=url)) == url
+
+
 @pytest.mark.parametrize("folder", ["plain", "50%25 off?"])
 @pytest.mark.parametrize(("given", "file"), [("data.db", "data.db"), ("what%3F.db", "what?.db")])
 def test_relative_database_becomes_absolute(
