@@ -166,7 +166,7 @@ def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
     """Refuse what Celery would accept and then fail on, after it has counted the request as under way.
 
     Raises:
-        TypeError, ValueError, LookupError: The message is not a task of our version of Celery's protocol.
+        TypeError, ValueError, LookupError, OverflowError: It is no task of our version of Celery's protocol.
     """
     if "task" not in message.headers:
         raise ValueError("its headers name no task: a producer of Celery's must have task_protocol=2")

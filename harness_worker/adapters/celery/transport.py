@@ -28,7 +28,7 @@ from harness_worker.lean_redis import Command, LeanPool, LeanRedis
 log = logging.getLogger(__name__)
 
 MISSHAPEN: Final = (
-    *(TypeError, ValueError, LookupError, AttributeError, RecursionError),
+    *(TypeError, ValueError, LookupError, AttributeError, RecursionError, OverflowError),
     *(DecodeError, ContentDisallowed),
 )
 """What Celery and kombu raise over bytes, a body or headers that they did not expect."""
