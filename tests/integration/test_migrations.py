@@ -13,7 +13,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import delete, insert, inspect, select, text
+from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from harness_worker.adapters.sql import migrate, migrations
 from harness_worker.adapters.sql.engine import make_engine
@@ -23,6 +23,8 @@ from harness_worker.schema import memories, metadata, turns
 from harness_worker.testing.postgres import PostgresServer
 
 BEFORE_LASTING_MEMORIES = "0013"
+WITH_VERSIONS = "0024"
+"""The next revision drops a column of turns."""
 
 
 @pytest.fixture
@@ -44,6 +46,13 @@ def empty_url(request: pytest.FixtureRequest) -> str:
     """A database without tables, once of each kind."""
     url: str = request.getfixturevalue(f"empty_{request.param}_url")
     return url
+
+
+def upgrade_to(revision: str, connection: Connection) -> None:
+    """Make the tables of an older version."""
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(Path(str(migrations.__file__)).parent))
+    command.upgrade(config, revision)
 
 
 def test_upgrade_makes_the_tables_and_says_from_where_to_where(empty_url: str):
@@ -100,9 +109,7 @@ def test_upgrade_keeps_memories_and_lets_their_turns_go(empty_url: str):
         Path(empty_url.removeprefix("sqlite:///")).parent.mkdir()
     engine = make_engine(empty_url)
     with engine.begin() as connection:
-        config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", str(Path(str(migrations.__file__)).parent))
-        command.upgrade(config, BEFORE_LASTING_MEMORIES)
+        upgrade_to(BEFORE_LASTING_MEMORIES, connection)
         connection.execute(insert(turns).values(values))
         connection.execute(insert(memories).values(**memory, created_at=1.5))
     upgrade(empty_url)
@@ -117,16 +124,14 @@ def test_upgrade_does_not_keep_a_fleet_waiting_for_a_backup(
 ) -> None:
     """While it waits for a table that a long transaction reads, everybody else would wait for that table, too."""
     monkeypatch.setattr(migrate, "LONGEST_LOCK_MS", 100)
-    upgrade(empty_postgres_url)
     engine = make_engine(empty_postgres_url)
     with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0024'"))
-        connection.execute(text("ALTER TABLE turns ADD COLUMN version bigint"))
+        upgrade_to(WITH_VERSIONS, connection)
     with engine.begin() as backup:
-        backup.execute(select(turns)).all()
+        backup.execute(select(turns.c.id)).all()
         with pytest.raises(TransientError, match="such as a backup"):
             upgrade(empty_postgres_url)
-    assert upgrade(empty_postgres_url) == ("0024", head())
+    assert upgrade(empty_postgres_url) == (WITH_VERSIONS, head())
     engine.dispose()
 
 
