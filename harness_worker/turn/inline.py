@@ -99,6 +99,8 @@ class InlineDispatcher:
         self._work(turn_id)
         while alive := [each for each in tuple(self._drivers.values()) if each.is_alive()]:
             alive[0].join()
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:  # noqa: ARG002 - the port's
         """See ``ports.Dispatcher.advance``; wakes the turn's driver."""
@@ -151,7 +153,7 @@ class InlineDispatcher:
         """Ask about every waiting call of the turn, and return whether there were any.
 
         After an answer that ends the program, such as ``sys.exit()``, later looks ask nobody. The caller's thread
-        raises it at its next look, because on another thread it would end no more than that thread.
+        raises it at its next look, or at the end, because on another thread it would end no more than that thread.
         """
         if self._ended_by is None:
             try:

@@ -158,6 +158,26 @@ def test_program_that_ends_at_an_agents_question_ends(team: Team) -> None:
     assert asked == ["send"]
 
 
+def test_program_that_ends_at_a_question_ends_though_its_turn_is_over_by_then(team: Team) -> None:
+    """Somebody else may cancel the turn while a person is asked for one of its agents."""
+
+    def query(statement: str) -> list[Any]:
+        with closing(sqlite3.connect(journal)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+    def approve(_: object) -> bool:
+        query("UPDATE turns SET cancel_requested = 1 WHERE agent = 'lead'")
+        wait_until(lambda: query("SELECT 1 FROM turns WHERE agent = 'lead' AND status = 'cancelled'"), "the end of it")
+        raise SystemExit("no more")
+
+    journal = team.home / "journal.db"
+    team.says("lead", [HELP], "done")
+    team.says("helper", [("send", {})], "helped")
+    settings = Settings(home=team.home, database_url=f"sqlite:///{journal}")
+    with closing(AgentHarness(team.registry, settings)) as harness, pytest.raises(SystemExit, match="no more"):
+        harness.run_turn(None, "go", agent="lead", approve=approve)
+
+
 def test_turn_is_over_once_the_agents_that_it_asked_have_told_their_ends(team: Team) -> None:
     """Their caller may close the harness, or end the program, as soon as it has the answer."""
     told: list[str] = []
