@@ -26,6 +26,8 @@ ODD: list[tuple[Any, dict[str, Any]]] = [
     (([], {}, {}), {"expires": "9999-12-31T24:00:00"}),
     (([], {}, {}), {"eta": "2030-01-01T00:00:00"}),
     (([], {}, {}), {"timelimit": ["soon", None]}),
+    (([], {}, {}), {"timelimit": [10**400, None]}),
+    (([], {}, {}), {"timelimit": [None, float("nan")]}),
     (([], {}, {}), {"stamped_headers": [[]]}),
     (([], {}, {}), {"shadow": 5}),
 ]

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from math import isfinite
 from threading import Event
 from typing import Any, Final, cast
 
@@ -177,7 +178,8 @@ def _check_shape(message: Any) -> None:  # noqa: ANN401 - a kombu message
         raise ValueError("not the id of a task, or an argument named self, of which Python has one already")
     maybe_iso8601(message.headers.get("expires"))
     soft, hard = limits
-    if not is_task or not all(limit is None or isinstance(limit, int | float) for limit in (soft, hard)):
+    are_limits = all(limit is None or (isinstance(limit, int | float) and isfinite(limit)) for limit in (soft, hard))
+    if not is_task or not are_limits:
         raise ValueError("not the body and time limits of a task")
     if not _are_stamps(message.headers.get("stamped_headers"), message.headers.get("stamps")):
         raise ValueError("not the stamps of a task")
