@@ -11,6 +11,9 @@ from typing import Any, Final
 AGAIN_S: Final = 1.0
 """How long after an error the work begins again, in seconds."""
 
+_ENDS: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What ends the process, or belongs to its end."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -20,6 +23,8 @@ async def lasting(
 ) -> AsyncGenerator[None]:
     """Do the work in a task while the context lasts; it begins again if an error ends it.
 
+    To await what somebody else has cancelled is such an error: for asyncio it looks as if the task were cancelled.
+
     Args:
         work: The work.
         name: The task's name.
@@ -28,7 +33,7 @@ async def lasting(
     is_over = False
 
     async def go_on() -> None:
-        error: Exception | None = None
+        error: BaseException | None = None
         while True:
             try:
                 if error is not None:
@@ -39,7 +44,9 @@ async def lasting(
                         _log.error("%s begin again after an error", name, exc_info=error)
                     error = None
                 return await work()
-            except Exception as why:  # noqa: BLE001 - nothing is done here: memory may be short
+            except BaseException as why:  # nothing more is done here: memory may be short
+                if task.cancelling() or isinstance(why, _ENDS):
+                    raise
                 error = why
 
     task = asyncio.create_task(go_on(), name=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -43,6 +44,47 @@ def test_work_that_an_error_ends_begins_again_until_its_context_ends(caplog: pyt
     asyncio.run(story())
     assert seen == ["cancelled"]
     assert [record.message for record in caplog.records] == ["webhooks begin again after an error"] * 2
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), BaseException("of a library")], ids=["cancelled", "other"])
+def test_work_that_is_left_by_no_exception_begins_again(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """Awaiting what somebody else has cancelled raises the same as being cancelled."""
+    errors = [error]
+
+    async def story() -> None:
+        going_on = asyncio.Event()
+
+        async def work() -> None:
+            if errors:
+                raise errors.pop()
+            going_on.set()
+
+        async with lasting(work, name="webhooks"):
+            await asyncio.wait_for(going_on.wait(), 20)
+
+    asyncio.run(story())
+    assert [record.message for record in caplog.records] == ["webhooks begin again after an error"]
+
+
+def test_work_that_its_loop_cancels_does_not_begin_again() -> None:
+    """A process that is interrupted cancels all tasks, and waits for them."""
+    begun: list[str] = []
+
+    async def story() -> None:
+        failed = asyncio.Event()
+
+        async def work() -> None:
+            begun.append("begun")
+            failed.set()
+            await asyncio.Event().wait()
+
+        kept.append(lasting(work, name="webhooks"))
+        await kept[0].__aenter__()
+        await failed.wait()
+
+    kept: list[AbstractAsyncContextManager[None]] = []
+    asyncio.run(story())
+    assert begun == ["begun"]
 
 
 def test_work_that_cannot_begin_again_yet_begins_later() -> None:
