@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import Final
 
@@ -86,24 +87,26 @@ async def _resolved(host: str, port: int) -> list[str]:
     So a name server that hangs delays neither another name nor the end of the process, which would join the threads of
     a pool. Each attempt resolves once; its thread may outlast it, for as long as the system tries to resolve a name.
     """
-    answer: asyncio.Future[list[str] | None] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
     try:
         Thread(target=_look_up, args=(host, port, answer), name="resolve", daemon=True).start()
     except RuntimeError as refused:
         raise NoThread(str(refused)) from None
-    if (found := await answer) is None:
-        raise NoAddress("the host's name is not known")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(await answer))
 
 
-def _look_up(host: str, port: int, answer: asyncio.Future[list[str] | None]) -> None:
-    found: list[str] | None = None
-    with suppress(OSError, ValueError):  # also a name that cannot be encoded
+def _look_up(host: str, port: int, answer: asyncio.Future[list[str]]) -> None:
+    try:
         found = [str(address[0]) for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        settle = partial(answer.set_result, found)
+    except (OSError, ValueError):  # also a name that cannot be encoded
+        settle = partial(answer.set_exception, NoAddress("the host's name is not known"))
+    except Exception as error:  # noqa: BLE001 - handed over: it is raised where the addresses are awaited
+        settle = partial(answer.set_exception, error)
     with suppress(RuntimeError):  # the loop is closed: nobody asks any more
-        answer.get_loop().call_soon_threadsafe(_settle, answer, found)
+        answer.get_loop().call_soon_threadsafe(_unless_done, answer, settle)
 
 
-def _settle(answer: asyncio.Future[list[str] | None], found: list[str] | None) -> None:
+def _unless_done(answer: asyncio.Future[list[str]], settle: Callable[[], None]) -> None:
     if not answer.done():
-        answer.set_result(found)
+        settle()

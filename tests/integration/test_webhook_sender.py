@@ -106,6 +106,17 @@ def test_own_shortage_is_not_the_receivers_failure(refusal: str) -> None:
     assert ended.stderr.splitlines()[-1].startswith(("api_gateway.webhooks.addresses.NoThread", "MemoryError"))
 
 
+def test_own_shortage_is_known_where_a_name_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread does that, which hands over what it meets."""
+
+    def short(*_: object, **__: object) -> list[tuple[object, ...]]:
+        raise MemoryError
+
+    monkeypatch.setattr("api_gateway.webhooks.addresses.socket.getaddrinfo", short)
+    with pytest.raises(MemoryError):
+        send("http://some.example/", timeout_s=TIMEOUT_S)
+
+
 def test_redirect_is_not_followed(other: Receiver) -> None:
     """It counts as a failure."""
     other.answers.append(answer(302, Location=other.url))
