@@ -112,7 +112,7 @@ class Tracing:
                 self._traces.send(traces)
         except TransientError as why:
             self._lose(len(traces), str(why))
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: later traces may be sent
+        except BaseException as error:  # noqa: BLE001 - the thread's boundary: later traces may be sent
             self._lose(len(traces), "they cannot be sent", error)
 
     def _trace(self, turn_id: str) -> Trace:
@@ -122,7 +122,7 @@ class Tracing:
             return () if journal is None else trace_of(journal)
         except TransientError as why:
             self._lose(1, str(why))
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: other turns can be exported
+        except BaseException as error:  # noqa: BLE001 - the thread's boundary: other turns can be exported
             self._lose(1, f"turn {turn_id} cannot be exported", error)
         return ()
 
@@ -139,7 +139,7 @@ class Tracing:
             messages=self._store.history(turn_id) if self._has_content else None,
         )
 
-    def _lose(self, count: int, why: str, error: Exception | None = None) -> None:
+    def _lose(self, count: int, why: str, error: BaseException | None = None) -> None:
         for _ in range(count):
             self._on_lost()
         with self._lock:

@@ -134,9 +134,9 @@ def test_collector_that_hangs_holds_nobody_up(caplog: pytest.LogCaptureFixture) 
     goes_on.set()
 
 
-@pytest.mark.parametrize("error", [TransientError("it says 500"), ValueError("a bug")])
+@pytest.mark.parametrize("error", [TransientError("it says 500"), ValueError("a bug"), BaseException("a library's")])
 def test_traces_that_are_not_taken_are_counted_and_logged_once_a_minute(
-    error: Exception, caplog: pytest.LogCaptureFixture
+    error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next ones are tried all the same."""
     problems: list[Action] = [raising(error)] * 3
@@ -158,8 +158,8 @@ def test_traces_that_are_not_taken_are_counted_and_logged_once_a_minute(
     assert ("it says 500" in first) is isinstance(error, TransientError)
 
 
-@pytest.mark.parametrize("error", [TransientError("the database is away"), ValueError("a bug")])
-def test_turn_that_cannot_be_read_is_lost_alone(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [TransientError("no database"), ValueError("a bug"), BaseException("a library's")])
+def test_turn_that_cannot_be_read_is_lost_alone(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     """The others of its batch are told; one that is not there is nobody's."""
     caplog.set_level(logging.WARNING)
     world = World()
