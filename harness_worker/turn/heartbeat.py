@@ -43,8 +43,8 @@ class VisitHeartbeat(Rounds):
     def holding(self, visit: Visit) -> Generator[threading.Event]:
         """Send heartbeats for ``visit`` within the context; yields an event, set when the visit must give up."""
         stop = threading.Event()
-        self._held[visit.owner] = (visit, stop)
         try:
+            self._held[visit.owner] = (visit, stop)
             yield stop
         finally:
             self._held.pop(visit.owner, None)

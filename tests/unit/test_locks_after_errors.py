@@ -12,6 +12,7 @@ import pytest
 
 from harness_worker.adapters.redis.counters import Tally
 from harness_worker.adapters.scripted.client import ScriptedModel
+from harness_worker.core.records import Turn
 from harness_worker.lean_redis import LeanPool
 from harness_worker.ports import ignore
 from harness_worker.threads.timeouts import OverdueCalls
@@ -99,6 +100,27 @@ def test_error_at_any_line_keeps_no_other_thread_waiting(file: str, make: Callab
         if not striker.has_struck:
             assert at > 1
             return
+    raise AssertionError(f"there are more than {MOST_LINES} lines")
+
+
+def test_error_at_any_line_before_a_visit_begins_leaves_no_heartbeats_of_it() -> None:
+    """Else its turn would be held as long as the process lives, and nobody would drive it."""
+    for at in range(MOST_LINES):
+        store = MemoryTurnStore(lambda: NOW)
+        store.turns["turn"] = turn = a_held_turn()
+        heartbeat = VisitHeartbeat(store, every_s=1.0, ttl_s=600.0)
+        begun: list[object] = []
+
+        def hold(heartbeat: VisitHeartbeat = heartbeat, turn: Turn = turn, begun: list[object] = begun) -> None:
+            with heartbeat.holding(a_visit(turn)) as stop:
+                begun.append(stop)
+
+        Striker("turn/heartbeat.py", at).run(hold)
+        if begun:
+            assert at > 1
+            return
+        heartbeat._round()  # pyright: ignore[reportPrivateUsage]
+        assert store.turns["turn"] == turn, f"after an error before line {at}"
     raise AssertionError(f"there are more than {MOST_LINES} lines")
 
 
