@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from harness_worker.core.prompting.tool_selection import chosen, words_of
@@ -11,7 +10,9 @@ from harness_worker.ports import Retriever, TextIndex
 
 
 class ToolSelector:
-    """Ranks an agent's tools by words; an agent's index is made once per process, when it is first needed.
+    """Ranks an agent's tools by words; each process keeps an agent's index, which is made when it is first needed.
+
+    It has no lock, which might stay locked after an error: threads that begin at once may each make the index.
 
     Args:
         make_retriever: Makes the retriever, whose libraries are loaded only if tools are selected.
@@ -20,7 +21,6 @@ class ToolSelector:
     def __init__(self, make_retriever: Callable[[], Retriever]) -> None:
         self._make_retriever = make_retriever
         self._indexes: dict[str, TextIndex] = {}
-        self._lock = threading.Lock()
 
     def choose(self, agent: AgentSpec, words: str) -> tuple[str, ...]:
         """The names of the tools that fit best, as many as the agent selects."""
@@ -28,7 +28,6 @@ class ToolSelector:
         return chosen(agent, [match.position for match in matches])
 
     def _index(self, agent: AgentSpec) -> TextIndex:
-        with self._lock:
-            if agent.name not in self._indexes:
-                self._indexes[agent.name] = self._make_retriever().index([words_of(tool) for tool in agent.tools])
-            return self._indexes[agent.name]
+        if agent.name not in self._indexes:
+            self._indexes[agent.name] = self._make_retriever().index([words_of(tool) for tool in agent.tools])
+        return self._indexes[agent.name]

@@ -64,7 +64,7 @@ class Tracing:
         self._has_content = has_content
         self._on_lost = on_lost
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # which none but its holder can release
         self._under_way = 0
         self._quiet_until = clock.monotonic()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
@@ -142,10 +142,17 @@ class Tracing:
     def _lose(self, count: int, why: str, error: BaseException | None = None) -> None:
         for _ in range(count):
             self._on_lost()
-        with self._lock:
+        try:
+            self._lock.acquire()
             self.lost += count
             now = self._clock.monotonic()
-            if now < self._quiet_until:
-                return
-            self._quiet_until = now + QUIET_S
-        log.warning("traces of %d turns are lost so far, the last because %s", self.lost, why, exc_info=error)
+            is_quiet = now < self._quiet_until
+            if not is_quiet:
+                self._quiet_until = now + QUIET_S
+            self._lock.release()
+        except BaseException:  # at whatever line: else nobody would ever count again
+            with suppress(RuntimeError):  # it is not held
+                self._lock.release()
+            raise
+        if not is_quiet:
+            log.warning("traces of %d turns are lost so far, the last because %s", self.lost, why, exc_info=error)

@@ -203,6 +203,9 @@ def test_search_that_is_stopped_as_it_begins_hinders_no_later_one(root: Path, mo
             assert lock.acquire(timeout=timeout)
             raise DeadlineReached
 
+        def release(self) -> None:
+            lock.release()
+
     with monkeypatch.context() as patch:
         patch.setattr(vault, "_lock", Stopping())
         with pytest.raises(DeadlineReached):

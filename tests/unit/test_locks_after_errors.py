@@ -12,11 +12,14 @@ import pytest
 
 from harness_worker.adapters.redis.counters import Tally
 from harness_worker.adapters.scripted.client import ScriptedModel
+from harness_worker.adapters.vault.directory import DirectoryVault
 from harness_worker.core.records import Turn
 from harness_worker.lean_redis import LeanPool
 from harness_worker.ports import ignore
 from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
+from harness_worker.turn.tool_selector import ToolSelector
+from harness_worker.turn.tracing import Tracing
 from tests.stacks import ROOT
 from tests.unit.builders import NOW, a_held_turn, a_visit
 from tests.unit.memory_store import MemoryTurnStore
@@ -78,7 +81,27 @@ def _script() -> Callable[[], object]:
     return lambda: model._script(file)  # pyright: ignore[reportPrivateUsage]
 
 
+def _index() -> Callable[[], object]:
+    selector = ToolSelector(lambda: cast("Any", SimpleNamespace(index=ignore)))
+    agent: Any = SimpleNamespace(name="agent", tools=())
+    return lambda: selector._index(agent)  # pyright: ignore[reportPrivateUsage]
+
+
+def _vault() -> Callable[[], object]:
+    vault = DirectoryVault(str(ROOT / "tests/unit"), cast("Any", SimpleNamespace(index=ignore)))
+    return vault._current  # pyright: ignore[reportPrivateUsage]
+
+
+def _traces() -> Callable[[], object]:
+    nobody: Any = SimpleNamespace(monotonic=lambda: NOW)
+    tracing = Tracing(store=nobody, traces=nobody, agents={}, clock=nobody, on_lost=ignore)
+    return lambda: tracing._lose(1, "the collector is away")  # pyright: ignore[reportPrivateUsage]
+
+
 SHARED = {
+    "adapters/vault/directory.py": [_vault],
+    "turn/tool_selector.py": [_index],
+    "turn/tracing.py": [_traces],
     "adapters/scripted/client.py": [_script],
     "turn/heartbeat.py": [_visits, _calls],
     "adapters/redis/counters.py": [_tally],

@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -71,7 +72,7 @@ class DirectoryVault:
     def __init__(self, directory: str, retriever: Retriever) -> None:
         self._root = Path(directory).resolve()
         self._retriever = retriever
-        self._lock = threading.RLock()  # a call that is stopped as it gets the lock leaves it to its process's next one
+        self._lock = threading.RLock()  # which none but its holder can release
         self._shelf: _Shelf | None = None
         try:
             os.listdir(self._root)
@@ -91,16 +92,24 @@ class DirectoryVault:
         )
 
     def _current(self) -> _Shelf:
+        """The directory's current contents; an error at any line leaves them readable for other threads."""
+        try:
+            return self._read_alone()
+        except BaseException:
+            with suppress(RuntimeError):  # it is not held
+                self._lock.release()
+            raise
+
+    def _read_alone(self) -> _Shelf:
         """The directory's current contents; other threads wait while one reads."""
         if not self._lock.acquire(timeout=INDEXING_S):
             raise TransientError(f"the vault {self._root} is still being read")
-        try:
-            files = tuple(sorted(self._files(), key=lambda file: file.path))
-            if self._shelf is None or self._shelf.files != files:
-                self._shelf = self._read(files)
-            return self._shelf
-        finally:
-            self._lock.release()
+        files = tuple(sorted(self._files(), key=lambda file: file.path))
+        shelf = self._shelf
+        if shelf is None or shelf.files != files:
+            shelf = self._shelf = self._read(files)
+        self._lock.release()
+        return shelf
 
     def _read(self, files: tuple[_File, ...]) -> _Shelf:
         texts = {file.path: text for file in files if (text := self._text(file)) is not None}
