@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -42,3 +43,18 @@ def test_what_escapes_celery_is_an_answer(
     assert (type(said), result) == (answer, (0, "done"))
     assert getattr(said, "requeue", False) is (answer is Reject)
     assert type(getattr(escaped, "reason", escaped)).__name__ in caplog.text
+
+
+@pytest.mark.parametrize("escaped", [asyncio.CancelledError(), BaseException("of a library")])
+def test_message_is_answered_though_what_is_no_exception_escapes(escaped: BaseException) -> None:
+    """Such as where it is acknowledged: Celery itself hands over only what the task raises."""
+    answers: list[Any] = []
+    pool: Any = AnsweringThreads(1)
+
+    def fail(_: object) -> None:
+        raise escaped
+
+    pool.on_apply(lambda: (0, "done"), callback=fail, error_callback=answers.append)
+    pool.on_stop()
+    (told,) = answers
+    assert isinstance(told.exception.exc, Ignore)  # billiard wraps it

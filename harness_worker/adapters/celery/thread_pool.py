@@ -48,7 +48,7 @@ class AnsweringThreads(TaskPool):
             try:
                 with self._surroundings(args or ()):
                     apply_target(target, args or (), kwargs, callback, accept_callback)
-            except Exception as error:  # the boundary to Celery, which has not answered
+            except BaseException as error:  # the boundary to Celery, which has not answered
                 if error_callback is None:
                     raise
                 _answer(error_callback, error)
@@ -60,7 +60,7 @@ class AnsweringThreads(TaskPool):
         return as_current(self.app) if args[:1] == (SUBMIT_TASK,) else nullcontext()
 
 
-def _answer(answer: Callable[[ExceptionInfo], object], error: Exception) -> None:
+def _answer(answer: Callable[[ExceptionInfo], object], error: BaseException) -> None:
     """Have the message delivered again after a passing error, which every task here allows; else drop it."""
     cause = error.reason if isinstance(error, Reject) else error
     passes = isinstance(cause, PASSING)
