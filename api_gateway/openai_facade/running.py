@@ -37,8 +37,8 @@ MARGIN_S: Final = 2.0
 
 _LOOKED_AT: Final = WAITING_EVENTS | {"wave.completed"}
 
-Piece: TypeAlias = Delta | Turn | None
-"""A piece of a stream: text; the turn, of which more calls may have ended; ``None`` if nothing came for a while."""
+Piece: TypeAlias = Delta | Turn
+"""A piece of a stream: text, or the turn, of which more calls may have ended."""
 
 
 async def make_once(
@@ -108,19 +108,21 @@ async def awaited(created: Created, waiter: Waiter, services: Services) -> Turn:
     return await turn_at_rest(created.turn, waiter, services, partial(wake, created, services))
 
 
+def heartbeat_s_of(waiter: Waiter, services: Services) -> float:
+    """After how many seconds of silence a stream sends a heartbeat: the client may wait less than most do."""
+    return min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
+
+
 async def followed(created: Created, turn: Turn, waiter: Waiter, services: Services) -> AsyncGenerator[Piece]:
     """The pieces of a turn that was just made, or found, until it rests; last come the turn and its remaining text."""
     speech = Speech(hears_hints=isinstance(created, MadeTurn))
-    heartbeat_s = min(services.shared.settings.sse_heartbeat_s, max(0.5, waiter.wait_s / 2))
-    stream = services.stream_of(turn.id, heartbeat_s=heartbeat_s)
+    stream = services.stream_of(turn.id, heartbeat_s=heartbeat_s_of(waiter, services))
     was_missed = False
     with services.shared.traffic.reading():
         async with stream.events() as events:
             await wake(created, services)
             async for told in events:
-                if told is None:
-                    yield None
-                elif delta := speech.hear(told.type, _data(told)):
+                if told is not None and (delta := speech.hear(told.type, _data(told))):
                     yield delta
                 if was_missed if told is None else told.type in _LOOKED_AT:
                     before, turn = turn, await turn_now(turn, waiter, services)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from api_gateway.concurrency.patience import beating
 from api_gateway.openai_facade.answers import ItemStatus, OutputItem, OutputText
 from api_gateway.openai_facade.from_turn import (
     ANSWERED,
@@ -35,15 +37,20 @@ DONE: Final = "data: [DONE]\n\n"
 _LAST: Final = {TurnStatus.COMPLETED: "response.completed", TurnStatus.FAILED: "response.failed"}
 
 
-async def response_frames(turn: Turn, terms: Terms, pieces: AsyncIterator[Piece]) -> AsyncIterator[str]:
+async def with_heartbeats(frames: AsyncGenerator[str], every_s: float) -> AsyncGenerator[str]:
+    """The frames, and a heartbeat whenever none came for ``every_s`` seconds, whatever happened meanwhile."""
+    async with aclosing(beating(frames, every_s)) as told:
+        async for frame in told:
+            yield HEARTBEAT if frame is None else frame
+
+
+async def response_frames(turn: Turn, terms: Terms, pieces: AsyncIterator[Piece]) -> AsyncGenerator[str]:
     """The events of a response; if it waits for approval or the gateway stops, the last is ``response.incomplete``."""
     told = _ResponseEvents(turn.id, terms)
     yield told.lifecycle("response.created", turn, output=[])  # output that already exists follows item by item
     yield told.lifecycle("response.in_progress", turn, output=[])
     async for piece in pieces:
-        if piece is None:
-            yield HEARTBEAT
-        elif isinstance(piece, Delta):
+        if isinstance(piece, Delta):
             for frame in told.say(piece):
                 yield frame
         else:
@@ -129,14 +136,12 @@ class _ResponseEvents:
         return f"event: {kind}\n{_data({'type': kind, 'sequence_number': self._sent - 1, **data})}"
 
 
-async def chat_frames(turn: Turn, pieces: AsyncIterator[Piece], *, tells_usage: bool) -> AsyncIterator[str]:
+async def chat_frames(turn: Turn, pieces: AsyncIterator[Piece], *, tells_usage: bool) -> AsyncGenerator[str]:
     """The chunks of a completion; if the turn has no answer, the last is an error, which the client raises."""
     yield _chunk(turn, {"role": "assistant", "content": ""})
     says = False
     async for piece in pieces:
-        if piece is None:
-            yield HEARTBEAT
-        elif isinstance(piece, Delta):
+        if isinstance(piece, Delta):
             gap = "\n\n" if says and piece.begins else ""
             says = True
             yield _chunk(turn, {"content": gap + piece.text})

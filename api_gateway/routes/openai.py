@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -12,8 +12,8 @@ from fastapi.responses import StreamingResponse
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
 from api_gateway.openai_facade.from_turn import completion_of, response_of
 from api_gateway.openai_facade.requests import ChatRequest, ResponseRequest
-from api_gateway.openai_facade.running import awaited, followed, made, make_once, waiter_of
-from api_gateway.openai_facade.streams import chat_frames, response_frames
+from api_gateway.openai_facade.running import awaited, followed, heartbeat_s_of, made, make_once, waiter_of
+from api_gateway.openai_facade.streams import chat_frames, response_frames, with_heartbeats
 from api_gateway.openai_facade.to_turn import turn_of_chat, turn_of_response
 from api_gateway.problems import FieldProblem, Problem
 from api_gateway.requests.queries import NoQuery
@@ -77,7 +77,8 @@ async def create_response(
         terms = await existing_terms(created.made_id, services)  # after the wait, the database may be away
         if asked.stream:
             turn = await existing_turn(created.made_id, services)
-            return _streaming(response_frames(turn, terms, followed(created, turn, waiter, services)))
+            frames = response_frames(turn, terms, followed(created, turn, waiter, services))
+            return _streaming(frames, heartbeat_s_of(waiter, services))
         if asked.background:
             await wake(created, services)
             return response_of(await existing_turn(created.made_id, services), terms)
@@ -132,8 +133,10 @@ async def create_completion(
             return completion_of(await awaited(created, waiter, services))
         turn = await existing_turn(created.made_id, services)
     tells_usage = asked.stream_options is not None and asked.stream_options.include_usage is True
-    return _streaming(chat_frames(turn, followed(created, turn, waiter, services), tells_usage=tells_usage))
+    frames = chat_frames(turn, followed(created, turn, waiter, services), tells_usage=tells_usage)
+    return _streaming(frames, heartbeat_s_of(waiter, services))
 
 
-def _streaming(frames: AsyncIterator[str]) -> StreamingResponse:
-    return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
+def _streaming(frames: AsyncGenerator[str], heartbeat_s: float) -> StreamingResponse:
+    beaten = with_heartbeats(frames, heartbeat_s)
+    return StreamingResponse(beaten, media_type="text/event-stream", headers=SSE_HEADERS)

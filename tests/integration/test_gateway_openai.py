@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from time import monotonic
 from typing import Any, Final
 
@@ -125,6 +126,21 @@ def test_stream_that_is_quiet_sends_heartbeats(gateway: Gateway, client: Client,
         assert [chunk["choices"][0]["delta"].get("content") for chunk in chunks] == [SAID, None]
     assert reading.result(30) == ["do", "ne"]
     assert gateway.ids() == [turn_id]
+
+
+@pytest.mark.parametrize(("path", "asked"), [("chat/completions", {"messages": ASKED}), ("responses", {"input": "Hi"})])
+def test_stream_of_a_turn_that_says_nothing_sends_heartbeats(
+    gateway: Gateway, pool: ThreadPoolExecutor, path: str, asked: dict[str, Any]
+) -> None:
+    """Much may happen of which the client is told nothing, but which must not let it wait longer than it does."""
+    body = {"model": AGENT, **asked, "stream": True}
+    with httpx2.stream("POST", f"{gateway.url}/v1/{path}", json=body, timeout=10) as raw:
+        turn_id = the_turn(gateway)
+        heard = pool.submit(lambda: any(line == ": heartbeat" for line in raw.iter_lines()))
+        while not heard.done():
+            gateway.worker.send(turn_id, "tool.started", None, call_id="0.0", tool="look", attempt=1)
+            Event().wait(0.001)
+        assert heard.result()
 
 
 def test_stream_goes_on_while_the_database_does_not_answer(gateway: Gateway) -> None:
