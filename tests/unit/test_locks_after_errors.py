@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness_worker.adapters.anthropic.connections import Checkout, Connection
 from harness_worker.adapters.redis.counters import Tally
 from harness_worker.adapters.scripted.client import ScriptedModel
 from harness_worker.adapters.vault.directory import DirectoryVault
@@ -98,7 +100,30 @@ def _traces() -> Callable[[], object]:
     return lambda: tracing._lose(1, "the collector is away")  # pyright: ignore[reportPrivateUsage]
 
 
+def _connection() -> Callable[[], object]:
+    connection = Connection("key", None, ssl.create_default_context())
+    stream: Any = SimpleNamespace(get_extra_info=ignore)
+
+    def use() -> None:
+        connection._trace("connection.connect_tcp.complete", {"return_value": stream})  # pyright: ignore[reportPrivateUsage]
+        connection.cut()
+
+    return use
+
+
+def _checkout() -> Callable[[], object]:
+    connection: Any = SimpleNamespace(cut=ignore, close=ignore)
+    checkout = Checkout(cast("Any", SimpleNamespace(put=ignore)), connection)
+
+    def use() -> None:
+        checkout.cut()
+        checkout.end(whole=True)
+
+    return use
+
+
 SHARED = {
+    "adapters/anthropic/connections.py": [_connection, _checkout],
     "adapters/vault/directory.py": [_vault],
     "turn/tool_selector.py": [_index],
     "turn/tracing.py": [_traces],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import weakref
 from contextlib import suppress
 from typing import Any, Final
@@ -32,7 +31,6 @@ class Connection:
     def __init__(self, api_key: str, base_url: str | None, tls: Any) -> None:  # noqa: ANN401 - ssl.SSLContext or like
         self._socket: socket.socket | None = None
         self._is_cut = False
-        self._lock = threading.Lock()
         self._http = anthropic.DefaultHttpxClient(
             verify=tls,
             limits=httpx2.Limits(max_connections=1, max_keepalive_connections=1),
@@ -48,9 +46,8 @@ class Connection:
 
     def cut(self) -> None:
         """Break the connection, now or as soon as it is open. It cannot be used any more."""
-        with self._lock:
-            self._is_cut = True
-            self._shut()
+        self._is_cut = True  # first, as the other thread first keeps the socket: so at least one of them sees both
+        self._shut()
 
     def close(self) -> None:
         """Close the connection; call it only while nobody uses it."""
@@ -62,10 +59,9 @@ class Connection:
     def _trace(self, event: str, info: dict[str, Any]) -> None:
         if not event.endswith(("connect_tcp.complete", "start_tls.complete")):
             return
-        with self._lock:
-            self._socket = info["return_value"].get_extra_info("socket")
-            if self._is_cut:
-                self._shut()
+        self._socket = info["return_value"].get_extra_info("socket")
+        if self._is_cut:
+            self._shut()
 
     def _shut(self) -> None:
         if self._socket is not None:
@@ -120,21 +116,21 @@ class Checkout:
     def __init__(self, pool: ConnectionPool, connection: Connection) -> None:
         self.connection = connection
         self._pool = pool
-        self._is_over = False
-        self._lock = threading.Lock()
+        self._going_on = [True]
+        """Empty once the use has ended. Its operations are atomic; a lock might stay locked after an error."""
 
     def cut(self) -> None:
         """Break the connection, unless its use has already ended."""
-        with self._lock:
-            if not self._is_over:
-                self._is_over = True
-                self.connection.cut()
+        with suppress(IndexError):
+            self._going_on.pop()
+            self.connection.cut()
 
     def end(self, *, whole: bool) -> None:
         """Return the connection to the pool, or close it if it is cut or broken. Called by the thread that reads."""
-        with self._lock:
-            goes_back = whole and not self._is_over
-            self._is_over = True
+        try:
+            goes_back = self._going_on.pop() and whole
+        except IndexError:
+            goes_back = False
         if goes_back:
             self._pool.put(self.connection)
         else:
