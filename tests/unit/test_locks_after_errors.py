@@ -90,7 +90,7 @@ def _index() -> Callable[[], object]:
 
 
 def _vault() -> Callable[[], object]:
-    vault = DirectoryVault(str(ROOT / "tests/unit"), cast("Any", SimpleNamespace(index=ignore)))
+    vault = DirectoryVault(str(ROOT / "docs/explanation"), cast("Any", SimpleNamespace(index=ignore)))
     return vault._current  # pyright: ignore[reportPrivateUsage]
 
 
