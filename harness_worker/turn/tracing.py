@@ -41,9 +41,6 @@ class Tracing:
         clock: Times the silence between two lines in the log.
         on_lost: Called for each turn whose trace is lost.
         has_content: Whether traces contain texts.
-
-    Attributes:
-        lost: How many traces were lost.
     """
 
     def __init__(
@@ -56,7 +53,6 @@ class Tracing:
         on_lost: Callable[[], None],
         has_content: bool = False,
     ) -> None:
-        self.lost = 0
         self._store = store
         self._traces = traces
         self._agents = agents
@@ -64,7 +60,6 @@ class Tracing:
         self._has_content = has_content
         self._on_lost = on_lost
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
-        self._lock = threading.RLock()  # which none but its holder can release
         self._under_way = 0
         self._quiet_until = clock.monotonic()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
@@ -142,17 +137,7 @@ class Tracing:
     def _lose(self, count: int, why: str, error: BaseException | None = None) -> None:
         for _ in range(count):
             self._on_lost()
-        try:
-            self._lock.acquire()
-            self.lost += count
-            now = self._clock.monotonic()
-            is_quiet = now < self._quiet_until
-            if not is_quiet:
-                self._quiet_until = now + QUIET_S
-            self._lock.release()
-        except BaseException:  # at whatever line: else nobody would ever count again
-            with suppress(RuntimeError):  # it is not held
-                self._lock.release()
-            raise
-        if not is_quiet:
-            log.warning("traces of %d turns are lost so far, the last because %s", self.lost, why, exc_info=error)
+        now = self._clock.monotonic()
+        if now >= self._quiet_until:  # two threads may find it so: a lock might stay locked after an error
+            self._quiet_until = now + QUIET_S
+            log.warning("traces of turns are lost, at present because %s", why, exc_info=error)

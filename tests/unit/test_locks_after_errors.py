@@ -21,7 +21,6 @@ from harness_worker.ports import ignore
 from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.heartbeat import CallHeartbeat, VisitHeartbeat
 from harness_worker.turn.tool_selector import ToolSelector
-from harness_worker.turn.tracing import Tracing
 from tests.stacks import ROOT
 from tests.unit.builders import NOW, a_held_turn, a_visit
 from tests.unit.memory_store import MemoryTurnStore
@@ -94,12 +93,6 @@ def _vault() -> Callable[[], object]:
     return vault._current  # pyright: ignore[reportPrivateUsage]
 
 
-def _traces() -> Callable[[], object]:
-    nobody: Any = SimpleNamespace(monotonic=lambda: NOW)
-    tracing = Tracing(store=nobody, traces=nobody, agents={}, clock=nobody, on_lost=ignore)
-    return lambda: tracing._lose(1, "the collector is away")  # pyright: ignore[reportPrivateUsage]
-
-
 def _connection() -> Callable[[], object]:
     connection = Connection("key", None, ssl.create_default_context())
     stream: Any = SimpleNamespace(get_extra_info=ignore)
@@ -126,7 +119,6 @@ SHARED = {
     "adapters/anthropic/connections.py": [_connection, _checkout],
     "adapters/vault/directory.py": [_vault],
     "turn/tool_selector.py": [_index],
-    "turn/tracing.py": [_traces],
     "adapters/scripted/client.py": [_script],
     "turn/heartbeat.py": [_visits, _calls],
     "adapters/redis/counters.py": [_tally],
