@@ -17,6 +17,7 @@ import psutil
 import psycopg
 import pytest
 import redis
+from celery import Celery
 from sqlalchemy import make_url
 
 from harness_worker.adapters.sql.migrate import upgrade
@@ -296,6 +297,16 @@ def test_doctor_finds_a_tool_whose_queue_nobody_takes(tmp_path: Path, monkeypatc
     assert states(checks, "workers") == ["ok", "ok"]
     assert "nobody takes the calls of ping (queue tools) of agent trivial" in checks["catalogue"][0]["said"]
     assert "--queues tools" in checks["catalogue"][0]["mend"]
+
+
+@pytest.mark.parametrize("limit", ["1/s", 0])
+def test_tool_with_a_rate_limit_is_served(stack: StackInfo, limit: str | int) -> None:
+    """Somebody limits a tool by Celery's remote control, or lifts that limit: workers then name the limit too."""
+    with Celery("operator", broker=stack.redis_url, set_as_current=False) as operator:
+        control: Any = operator.control
+        answers = control.rate_limit("tool.ping", limit, reply=True, timeout=5, limit=2)
+        assert any("ok" in said for answer in answers for said in answer.values()), answers
+        assert states(examined(stack, 0), "catalogue") == ["ok"]
 
 
 def test_doctor_without_anything_that_answers_exits_3(stack: StackInfo) -> None:

@@ -63,7 +63,7 @@ def _asked(inspect: Callable[..., Any]) -> list[Worker]:
     return [
         Worker(
             name=name,
-            tasks=frozenset(tasks.get(name, [])),
+            tasks=frozenset(task.partition(" [")[0] for task in tasks.get(name, [])),  # "tool.pay [rate_limit=1/s]"
             queues=tuple(queue["name"] for queue in queues.get(name, [])),
         )
         for name in names
