@@ -163,6 +163,23 @@ def test_call_whose_turn_ends_while_it_waits_does_not_start(engine: Engine, tool
     assert (engine.clock.now_s < NOW + 1.0, engine.late) == (True, [])
 
 
+def test_write_whose_turn_ended_though_its_gate_does_not_know_it_does_not_start(engine: Engine) -> None:
+    """Once it has its lock, the journal decides whether it may start; it gives up the lock at once if not."""
+    engine.dispatched("lock_write")
+
+    def cancel() -> None:
+        engine.store.cancel(engine.turn.id)
+        engine.advance()
+        engine.flush()
+        engine.locks.lose(OTHER)
+
+    waiting(engine, cancel)
+    assert engine.run() is Canvas.STAYS
+    assert (engine.ran, engine.late) == ([], [])
+    assert engine.contents == ["denied: not_run: the turn was cancelled"]
+    assert engine.locks.take(LOCK, OTHER, 1.0)
+
+
 def nothing() -> None:
     """Do nothing."""
 
