@@ -261,15 +261,33 @@ def test_turn_that_ends_before_its_children_does_not_know_what_they_did(cause: s
     assert [call.started_at for call in decision.calls] == [NOW + 1.0, NOW + 1.0, None, None]
 
 
+def sending_of(engine: Engine, turn: Turn) -> Sending:
+    """What follows the last commit of a visit to that turn."""
+    return Sending(
+        store=engine.store, gate=engine.gate, dispatcher=engine.sent, finalizer=engine.finalizer, visit=a_visit(turn)
+    )
+
+
+def test_children_are_looked_at_as_soon_as_they_exist() -> None:
+    """They begin at once, and not when somebody looks in."""
+    engine, turn = Engine(), a_held_turn()
+    calls = (asked(0), asked(1))
+    sending_of(engine, turn).dispatch(Dispatch(turn=turn, calls=calls, nudge=False, remaining_s=10.0))
+    assert engine.sent.advanced == [(child_turn_id(turn.id, call.call_id), turn.priority) for call in calls]
+
+
 def test_children_of_a_turn_that_ends_are_looked_at() -> None:
     """So that they stop at once, and not when somebody looks in."""
-    engine = Engine()
-    visit = a_visit(a_held_turn())
-    sending = Sending(
-        store=engine.store, gate=engine.gate, dispatcher=engine.sent, finalizer=engine.finalizer, visit=visit
-    )
-    sending.finish(Finished(followed=False, left=(asked(0), running(a_write(1)))))
-    assert engine.sent.advanced == [(child_turn_id(visit.turn.id, "0.0"), visit.turn.priority)]
+    engine, turn = Engine(), a_held_turn()
+    sending_of(engine, turn).finish(Finished(followed=False, left=(asked(0), running(a_write(1)))))
+    assert engine.sent.advanced == [(child_turn_id(turn.id, "0.0"), turn.priority)]
+
+
+def test_parent_of_a_turn_that_ends_is_looked_at() -> None:
+    """It goes on at once, and not when somebody looks in."""
+    engine, child = Engine(), a_child()
+    sending_of(engine, child).finish(Finished(followed=False, left=()))
+    assert engine.sent.advanced == [(child.parent_id, child.priority)]
 
 
 # --- time
