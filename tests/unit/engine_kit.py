@@ -111,6 +111,7 @@ class Sent:
     """Implements ``ports.Dispatcher``: keeps what it was given."""
 
     advanced: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    begun: list[str] = field(default_factory=list[str])
     stops: int = 0
     judged: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     chords: list[list[str]] = field(default_factory=list[list[str]])
@@ -122,9 +123,11 @@ class Sent:
         """How often somebody was asked to look at a turn."""
         return len(self.advanced)
 
-    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:  # noqa: ARG002 - the port's
+    def advance(self, turn_id: str, priority: str, *, begins: bool = False) -> bool:
         """See ``ports.Dispatcher.advance``."""
         self.advanced.append((turn_id, priority))
+        if begins:
+            self.begun.append(turn_id)
         return True
 
     def stop(self, turn_id: str) -> None:  # noqa: ARG002 - the port's signature

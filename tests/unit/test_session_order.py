@@ -19,13 +19,13 @@ def engine_with_two() -> Engine:
 
 
 def test_second_turn_starts_when_the_first_has_ended() -> None:
-    """Looked at before, it stays queued; the end of the first wakes it and says so to a worker of its queue."""
+    """Looked at before, it stays queued; the end of the first wakes it as a turn that begins."""
     engine = engine_with_two()
     engine.coordinator.advance(NEXT)
     assert engine.store.turns[NEXT].status is TurnStatus.QUEUED
     engine.says(answers("first"), answers("second"))
     engine.advance()
-    assert engine.sent.advanced == [(NEXT, "batch")]
+    assert (engine.sent.advanced, engine.sent.begun) == ([(NEXT, "batch")], [NEXT])
     assert engine.store.turns[NEXT].wake_at == engine.clock.now_s
     engine.coordinator.advance(NEXT)
     assert engine.store.turns[NEXT].output_text == "second"

@@ -73,7 +73,7 @@ def test_noisy_tenant_waits_for_itself_and_a_quiet_one_does_not() -> None:
 
 
 def test_end_of_a_turn_wakes_the_oldest_of_its_tenant() -> None:
-    """Two of those that have waited, oldest first; the first of them has all its time."""
+    """Two of those that have waited, oldest first, as ones that begin; the first of them has all its time."""
     engine = engine_of_one()
     engine.dispatched("look")
     for name in OTHERS:
@@ -83,6 +83,7 @@ def test_end_of_a_turn_wakes_the_oldest_of_its_tenant() -> None:
     engine.says(answers("done"), asks("look"))
     engine.advance()
     assert engine.sent.advanced == [("second", "interactive"), ("third", "interactive")]
+    assert engine.sent.begun == ["second", "third"]
     for name in OTHERS:
         engine.coordinator.advance(name)
     assert statuses(engine, TURN_ID, *OTHERS) == ["completed", "running", "queued", "queued"]
