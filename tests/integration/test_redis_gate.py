@@ -1,4 +1,4 @@
-"""What only the gate on Redis has: keys that expire, and a server clock that may be set back."""
+"""What only the gate and the locks on Redis have: keys that expire or are lost, and a clock that may be set back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
+from harness_worker.adapters.redis.locks import RedisLocks
 from harness_worker.core.reads import ReadState
-from tests.contract.gate_kit import READ, a_pass, a_run, admit, opened, state
+from harness_worker.ports import LockName
+from tests.contract.gate_kit import READ, a_pass, a_run, admit, new_turn_id, opened, state
 
 HOUR_MS = 3_600_000
 SLACK_MS = 60_000
@@ -59,3 +61,20 @@ def test_gate_closes_what_it_reports_as_expired(client: RedisClient, gate: Redis
     assert state(gate, turn_id) is ReadState.EXPIRED
     entry = json.loads(client.command("HGET", f"harness:{{{turn_id}}}:gate", f"e:{READ}"))
     assert entry["closed"] is True
+
+
+@pytest.mark.parametrize("what", ["lock is lost", "clock is set back"])
+def test_fence_of_a_lock_is_above_all_earlier_ones(client: RedisClient, what: str) -> None:
+    """Even if Redis has lost the lock since, or if its clock was ahead when the last holder took the lock."""
+    locks, lock = RedisLocks(client, lease_ttl_s=60.0), LockName(tenant="t", name=new_turn_id())
+    first, second = a_run(new_turn_id()), a_run(new_turn_id())
+    fence = locks.take(lock, first, 10.0)
+    assert fence
+    key = f"harness:{{locks}}:t:{lock.name}"
+    if what == "lock is lost":
+        client.command("DEL", key)
+    else:
+        fence += HOUR_MS * 1_000
+        client.command("HSET", key, "fence", fence)
+        assert locks.free(lock, first)
+    assert (locks.take(lock, second, 10.0) or 0) > fence
