@@ -560,6 +560,25 @@ print("next:", run(20.0, lambda: time.sleep(0.1)))
 print("next, for too long:", run(0.1, lambda: time.sleep(5)))
 """
 
+SWALLOWS = """
+import os, signal, time
+from contextlib import suppress
+from celery.exceptions import SoftTimeLimitExceeded
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
+from harness_worker.ports import DeadlineReached
+
+keep_knocks_for_bodies()
+try:
+    with SignalDeadline()(0.1, lambda: False):
+        with suppress(SoftTimeLimitExceeded):
+            time.sleep(5)
+        print("swallowed")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        print("went on")
+except DeadlineReached:
+    print("stopped")
+"""
+
 LITTLE = """
 import os, signal
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
@@ -802,6 +821,11 @@ def test_signals_that_a_body_blocks_stop_the_next_body_in_time() -> None:
         "next: ran",
         "next, for too long: stopped",
     ]
+
+
+def test_body_that_swallows_its_deadline_is_stopped_by_celerys() -> None:
+    """Celery's signal comes a little later, and needs no reason but the time."""
+    assert _said(SWALLOWS) == ["swallowed", "stopped"]
 
 
 def test_time_that_is_over_before_the_body_begins_stops_it() -> None:
