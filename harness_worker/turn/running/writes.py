@@ -66,7 +66,7 @@ class WriteRunner:
             outcome = self.execution.outcome(spec, ticket, job, until=until, enter=partial(self._enter, job))
         except Withdrawn:
             return Canvas.STAYS
-        return self._hand_in(job, started, ticket, None if outcome is None else _certain(call, outcome))
+        return self._hand_in(job, started, ticket, _certain(call, outcome))
 
     def _until(self, started: Started, asked: float) -> float:
         """Until when a body that starts now may run.
@@ -147,7 +147,7 @@ class WriteRunner:
         self.dispatcher.advance(started.turn.id, started.turn.priority)
 
 
-def _certain(call: Call, outcome: ToolOutcome) -> ToolOutcome:
+def _certain(call: Call, outcome: ToolOutcome | None) -> ToolOutcome | None:
     """The outcome to report: a write that did not start is in doubt if an earlier attempt of it may have started."""
     if isinstance(outcome, ToolDenied) and call.attempt > 1:
         in_time = " in time" if outcome.reason is DenialReason.DEADLINE else f": {outcome.details}"
