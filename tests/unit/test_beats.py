@@ -187,8 +187,27 @@ def test_reconciler_goes_on_after_an_error(store: MemoryTurnStore, seen: Interru
     Reconciler(store, sent, every_s=SOON_S).stop()
 
 
-def test_reconciler_does_what_else_is_to_be_done_after_each_look(store: MemoryTurnStore) -> None:
-    """The parts run in order; an error of one ends neither the thread nor the rest of the round."""
+def test_reconciler_that_cannot_look_leaves_the_rest_to_the_next_round(
+    seen: Interrupted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rest needs the same journal, whose outage is told in one line."""
+    done: list[str] = []
+    seen.before["overdue"] += [raising(SILENT), lambda: done.append("look")]
+    reconciler = Reconciler(cast("Any", seen), Sent(), every_s=SOON_S, besides=[lambda: done.append("rest")])
+    reconciler.start()
+    wait_until(lambda: "rest" in done, "a whole round")
+    reconciler.stop()
+    assert done[:2] == ["look", "rest"]
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("WARNING", None)]
+
+
+def test_reconciler_does_what_else_is_to_be_done_after_each_look(
+    store: MemoryTurnStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The parts run in order; an error of one ends neither the thread nor the rest of the round.
+
+    Only a bug is told with its traceback.
+    """
     done: list[str] = []
 
     def failing(name: str, error: Exception) -> Callable[[], None]:
@@ -204,6 +223,7 @@ def test_reconciler_does_what_else_is_to_be_done_after_each_look(store: MemoryTu
     wait_until(lambda: len(done) >= 6, "a second round")
     reconciler.stop()
     assert done[:6] == ["silent", "broken", "last"] * 2
+    assert [record.exc_info is None for record in caplog.records][:2] == [True, False]
 
 
 def test_calls_are_beaten_for_though_a_beat_fails(caplog: pytest.LogCaptureFixture) -> None:
