@@ -41,7 +41,7 @@ class Retries:
         """Return what ``ask`` does; ``what`` names it in the log.
 
         Raises:
-            TransientError: There was no answer to the last try.
+            TransientError: There was no answer to the last try; or whatever the system raised then.
         """
 
         def tell(state: RetryCallState) -> None:

@@ -35,7 +35,7 @@ from harness_worker.turn.running.job import Canvas
 from harness_worker.turn.running.tool_body import ToolBody, Tries
 from harness_worker.wire import TurnStatus
 from tests.unit.builders import DEADLINE, NOW, TIMING
-from tests.unit.engine_kit import THRESHOLD_CHARS, TIMEOUT_S, TURN_ID, Engine, KeptBlobs, answers, raising
+from tests.unit.engine_kit import THRESHOLD_CHARS, TIMEOUT_S, TURN_ID, Engine, Interrupted, KeptBlobs, answers, raising
 from tests.unit.strikes import MOST_LINES, Striker
 
 SILENT = TransientError("no answer")
@@ -628,6 +628,25 @@ def test_stored_output_of_a_late_result_is_removed(engine: Engine, tool: str) ->
     engine.run()
     assert engine.late == ["late"]
     assert engine.blobs.kept == {}
+
+
+@pytest.mark.parametrize("error", PASSING)
+def test_stored_output_is_kept_if_nobody_says_whether_it_is_named(writing: Engine, error: Exception) -> None:
+    """A call may refer to it after all; the message has been served all the same."""
+
+    def end() -> str:
+        writing.store.cancel(TURN_ID)
+        writing.advance()
+        writing.flush()
+        return "x" * 300
+
+    artifacts, failures = Interrupted(lambda: writing.artifacts), list[str]()
+    artifacts.before["url_of"] += [raising(error)] * HAND_IN_TRIES
+    writing.run_calls_with(artifacts=artifacts, on_failure=lambda: failures.append("failed"))
+    writing.bodies["write"] = end
+    assert writing.run() is Canvas.STAYS
+    assert (writing.late, failures) == (["late"], [])
+    assert list(writing.blobs.kept.values()) == [b"x" * 300]
 
 
 def test_stored_output_that_the_journal_names_stays(reading: Engine) -> None:

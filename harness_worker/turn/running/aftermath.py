@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from harness_worker.core.outcomes import ToolArtifactReference, ToolDenied, ToolOutcome
 from harness_worker.core.registration.tools import AgentSpec
-from harness_worker.errors import TransientError
 from harness_worker.ports import Artifacts
 from harness_worker.turn.hooking import HookCaller, tell_used
 from harness_worker.turn.retries import Retries
@@ -54,14 +52,12 @@ class Aftermath:
         """Remove the artifact of an outcome that came too late, unless the journal names it after all."""
         if not isinstance(outcome, ToolArtifactReference):
             return
-        url_of = partial(self.artifacts.url_of, outcome.artifact_id, tenant=ticket.tenant, session_id=ticket.session_id)
-        try:
-            named = self.patiently(url_of, f"{job}: looking whether its artifact is named")
-        except TransientError as error:
-            log.warning("bytes of %s, to which no call refers, may be left over: %s", job, error)
-            return
-        if named is None:
-            self.remove(outcome)
+
+        def remove_unless_named() -> None:
+            if self.artifacts.url_of(outcome.artifact_id, tenant=ticket.tenant, session_id=ticket.session_id) is None:
+                self.remove(outcome)
+
+        self.patiently.or_give_up(remove_unless_named, f"{job}: removing its artifact, if no call refers to it")
 
     def log_lost(self, job: Job) -> None:
         """Log that the arbiter never answered, so that nobody knows whether the result came in time."""
