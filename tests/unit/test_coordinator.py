@@ -22,7 +22,7 @@ from harness_worker.ports import ModelReply
 from harness_worker.turn import coordinator
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
-from tests.unit.builders import NOW, TIMING
+from tests.unit.builders import NOW, TIMING, a_turn
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, answers, asks, raising
 from tests.unit.hook_kit import Recorder
 
@@ -251,6 +251,16 @@ def test_bug_at_the_gate_after_the_end_keeps_nobody_from_hearing_of_it() -> None
     engine.says(answers("ok"))
     engine.advance()
     assert (engine.turn.status, len(told.of(TurnEnd))) == (TurnStatus.COMPLETED, 1)
+
+
+def test_gate_that_does_not_answer_at_the_end_keeps_no_turn_waiting(engine: Engine) -> None:
+    """The next turn of the session is woken."""
+    engine.store.insert_turn(a_turn(id="next"))
+    engine.seen_gate.before["close"] += [lambda: None, raising(SILENT)]
+    engine.says(answers("ok"))
+    engine.advance()
+    assert engine.seen_gate.before["close"] == []
+    assert engine.sent.begun == ["next"]
 
 
 @pytest.mark.parametrize("operation", ["next_of_session", "next_of_tenant"])

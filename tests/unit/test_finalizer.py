@@ -129,6 +129,14 @@ def test_journal_that_cannot_be_read_after_the_end_is_told_to_nobody() -> None:
     assert engine.failures == {"load": 1}
 
 
+def test_report_raises_nothing() -> None:
+    """Neither of a turn whose agent is served elsewhere, nor of one that has been pruned since."""
+    engine = Engine(Told())
+    engine.finalizer.report(replace(engine.turn, agent="elsewhere"))
+    engine.finalizer.report(replace(engine.turn, id="pruned"))
+    assert engine.failures == {}
+
+
 def test_decision_follows_from_the_calls_that_succeeded() -> None:
     """It stands in the turn, in its last event, and in what hooks are told."""
     hooks = Told()
