@@ -192,6 +192,18 @@ def test_call_that_never_ran_is_not_told_to_hooks(tool: str) -> None:
     assert "PostToolUse 0.0" not in recorder.seen
 
 
+@pytest.mark.parametrize("tool", ["look", "write"])
+def test_call_of_an_agent_that_its_worker_does_not_know_ends_as_any_other(tool: str) -> None:
+    """Its tools may be served where its hooks are not."""
+    engine = Engine()
+    engine.dispatched(tool)
+    engine.run_calls_with(agents={})
+    assert engine.run() is Canvas.CONTINUES
+    engine.says(answers("ok"))
+    engine.advance()
+    assert engine.contents == [f"{tool} done"]
+
+
 def test_hooks_are_asked_again_after_a_redelivery() -> None:
     """A coordinator that dies while it asks leaves the calls as they were."""
     recorder = Recorder()
