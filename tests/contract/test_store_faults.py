@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from sqlalchemy.exc import OperationalError
 
 from harness_worker.adapters.sql.engine import Timeouts, close, dispose_inherited, make_engine, reading, timeouts_within
 from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.adapters.sql.transactions import TransactionResult, write
 from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.config import load_settings
 from harness_worker.core.decisions import Decision, Snapshot
@@ -54,6 +55,24 @@ def test_transact_by_many_processes_loses_none_and_errs_none(world: World, datab
     total = PROCESSES * TRANSACTIONS
     assert world.turn(turn_id).wakes == total
     assert world.seqs(turn_id) == list(range(1, total + 2))
+
+
+@pytest.mark.parametrize(("is_patient", "tries"), [(True, 3), (False, 2)])
+def test_write_is_repeated_more_than_once_if_it_is_patient(sqlite_url: str, is_patient: bool, tries: int):
+    """A commit is made in the end; a heartbeat is tried once more and leaves the rest to the next one."""
+    asked: list[Connection] = []
+
+    def locked_twice(connection: Connection) -> TransactionResult[None]:
+        asked.append(connection)
+        if len(asked) < 3:
+            raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
+        return TransactionResult(value=None, writes=())
+
+    engine = make_engine(sqlite_url)
+    with nullcontext() if is_patient else pytest.raises(TransientError):
+        write(engine, locked_twice, is_patient=is_patient)
+    engine.dispose()
+    assert len(asked) == tries
 
 
 def end_backends(postgres_url: str) -> None:
