@@ -61,13 +61,23 @@ def started(told: list[tuple[RunningCall, bool]], acknowledged: list[tuple[objec
     return request(ToolRequest, task, MESSAGE.to_kwargs(), on_ack=acknowledge)
 
 
-def request(kind: type[Request], task: Any, kwargs: dict[str, Any], **options: Any) -> Any:  # noqa: ANN401 - as above
-    """The request of a message to this task, in the parent of the process that runs it."""
+def request(
+    kind: type[Request],
+    task: Any,  # noqa: ANN401 - as above
+    kwargs: dict[str, Any],
+    *,
+    shown_as: Mapping[str, str] | None = None,
+    **options: Any,  # noqa: ANN401 - as above
+) -> Any:  # noqa: ANN401 - as above
+    """The request of a message to this task, in the parent of the process that runs it.
+
+    ``shown_as`` has headers with which a producer says what people are to be shown of the message.
+    """
     app = make_app(Settings(), redis_url="memory://", broker_url="memory://")
     app.conf.update(result_backend="disabled")
     app.register_task(task)
     body: tuple[Any, ...] = ([], kwargs, {})
-    headers = {"id": "0.0-2", "task": task.name, "timelimit": [None, 2.5]}
+    headers = {"id": "0.0-2", "task": task.name, "timelimit": [None, 2.5], **(shown_as or {})}
     message = SimpleNamespace(headers=headers, body=body, payload=body, delivery_info={}, properties={})
     message.content_type, message.content_encoding = "application/json", "utf-8"
     made: Any = kind(message, app=app, task=task, hostname="tools@here", decoded=True, **options)
@@ -181,9 +191,12 @@ def test_process_that_ended_the_call_in_time_is_not_killed_for_it(
 
 def test_nobody_is_shown_what_a_turn_is_told() -> None:
     """``celery inspect`` asks for the arguments of tasks as they are, and a turn's are its user's words."""
-    submitting = request(SubmitRequest, SubmitTask(cast("Any", None)), {"agent": "support", "input": "my secret"})
+    words = {"agent": "support", "input": "my secret"}
+    shown_as = {"shadow": "my secret", "argsrepr": "('my secret',)", "kwargsrepr": repr(words)}
+    submitting = request(SubmitRequest, SubmitTask(cast("Any", None)), words, shown_as=shown_as)
     assert submitting.info()["kwargs"] == "{'turn': '0.0-2'}"
     assert "secret" not in repr(submitting.info())
+    assert "secret" not in str(submitting)
 
 
 def test_process_that_was_short_of_memory_does_not_end_its_parent(
@@ -196,6 +209,25 @@ def test_process_that_was_short_of_memory_does_not_end_its_parent(
         raise MemoryError
     started.on_failure(ExceptionInfo((short.type, short.value, short.tb)), return_ok=True)
     assert (told, len(acknowledged)) == ([(RUN, False)], 1)
+
+
+@pytest.mark.parametrize(("kwargs", "pid"), [(MESSAGE.to_kwargs(), None), ({"read": True}, 4711)])
+def test_celery_hears_of_a_failure_of_which_nobody_is_told(
+    told: list[tuple[RunningCall, bool]], kwargs: dict[str, Any], pid: int | None
+) -> None:
+    """No call can have been lost with a process if none had begun, or if the message names no call."""
+    given_back: list[object] = []
+
+    def give_back(*of_message: object) -> None:
+        given_back.append(of_message)
+
+    task = ToolTask("look", cast("Any", None), lambda run, overran: told.append((run, overran)))
+    failed = request(ToolRequest, task, kwargs, on_reject=give_back)
+    failed.worker_pid = pid
+    with pytest.raises(WorkerLostError) as died:
+        raise WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL)")
+    failed.on_failure(ExceptionInfo((died.type, died.value, died.tb)))
+    assert (told, len(given_back)) == ([], 1)
 
 
 def test_celery_hears_of_a_death_that_could_not_be_told(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above
