@@ -17,6 +17,7 @@ from harness_worker.core.records import Call, CallStatus
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.lock_policy import DeclaredLock
 from harness_worker.core.registration.registry import Registry
+from harness_worker.core.registration.tools import Arguments
 from harness_worker.core.visits import StopCause
 from harness_worker.core.writes import enter_write, start_write
 from harness_worker.errors import ConfigError, TransientError
@@ -68,6 +69,20 @@ def test_lock_is_held_while_the_body_runs(engine: Engine, tool: str) -> None:
     assert seen == [None]
     assert engine.locks.take(LOCK, OTHER, 1.0)
     assert told(engine) == ["null"]
+
+
+def test_calls_that_need_no_lock_do_not_wait_for_each_other(engine: Engine) -> None:
+    """A tool's rule may say so of some of its calls."""
+
+    def none(_arguments: Arguments) -> None:
+        return None
+
+    engine.run_calls_with(tools={name: replace(spec, lock=none) for name, spec in engine.tools.items()})
+    engine.dispatched("lock_look", "lock_look")
+    others = ["0.1"]
+    engine.bodies["lock_look"] = lambda: others and engine.run(others.pop())
+    assert engine.run("0.0") is Canvas.CONTINUES
+    assert (engine.ran, engine.clock.waits) == (["lock_look", "lock_look"], [])
 
 
 @pytest.mark.parametrize("tool", ["lock_look", "lock_write"])
