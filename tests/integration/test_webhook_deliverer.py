@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from api_gateway.database import create_engine
 from api_gateway.webhooks.deliverer import READ_S, Deliverer
 from api_gateway.webhooks.outbox import LEASE_S, Claim, Outbox, WebhookEvent
-from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, DueDelivery, Full
+from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, DueDelivery, Full, ReceiverAnswer, Verdict
 from api_gateway.webhooks.sender import READ_TIMEOUT_S, TIMEOUT_S, Sender
 from api_gateway.webhooks.signing import Signer
 from harness_worker.schema import webhooks
@@ -196,6 +196,25 @@ def test_attempt_under_way_ends_when_the_process_stops(gateway: Gateway, other: 
     deliver(gateway, [], story)
     webhook = gateway.http.get(f"/v1/turns/{turn_id}/webhook").json()
     assert webhook["last_attempt_at"] is not None
+
+
+@pytest.mark.one_database("sqlite")
+def test_attempt_that_was_overtaken_is_not_counted(gateway: Gateway, other: Receiver) -> None:
+    """The gateway that overtook it counts its own; else the counters would show more than there was to deliver."""
+    deliverers: list[Deliverer] = []
+
+    class Overtaken(Outbox):
+        async def record(self, claim: Claim, event: WebhookEvent, answer: ReceiverAnswer, verdict: Verdict) -> bool:
+            assert await super().record(claim, event, answer, verdict), "what the other gateway records"
+            return await super().record(claim, event, answer, verdict)
+
+    async def story(deliverer: Deliverer) -> None:
+        deliverers.append(deliverer)
+        await received(other, 1)
+
+    ended(gateway, other.url, "127.0.0.1")
+    deliver(gateway, [], story, Overtaken)
+    assert not deliverers[0].outcomes
 
 
 @pytest.mark.one_database("sqlite")
