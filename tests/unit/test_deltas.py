@@ -11,6 +11,7 @@ import pytest
 
 from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.core.budget import Usage
+from harness_worker.core.registration.hooks import Hooks, StreamChunk
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.errors import TransientError
 from harness_worker.ports import ModelReply, ModelRequest, ignore
@@ -19,6 +20,7 @@ from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.tool_selector import ToolSelector
 from tests.unit.builders import READER, a_held_turn
+from tests.unit.hook_kit import Recorder
 from tests.unit.memory_store import MemoryTurnStore
 
 REPLY = ModelReply(content=({"type": "text", "text": "Hi"},), stop_reason="end_turn", usage=Usage())
@@ -111,8 +113,8 @@ class Model:
         return self.act(self.tries, request)
 
 
-def ask(model: Model, time: Time, heard: Heard) -> ModelReply:
-    """Ask for one step of a turn."""
+def ask(model: Model, time: Time, heard: Heard, *hooks: Hooks) -> ModelReply:
+    """Ask for one step of a turn, of an agent with these hooks."""
     store = MemoryTurnStore(time.monotonic)
     store.insert_turn(a_held_turn(id="t"))
     turn = store.turns["t"]
@@ -127,7 +129,7 @@ def ask(model: Model, time: Time, heard: Heard) -> ModelReply:
         gathering=None,
         selector=ToolSelector(make_retriever),
     )
-    agent = AgentSpec(name="a", model="claude", system="", tools=())
+    agent = AgentSpec(name="a", model="claude", system="", tools=(), hooks=hooks)
     stop = Stop(time)
     prompt = step.prepare(turn, agent, remaining_s=60.0, stop=stop)
     return step.ask(turn, agent, prompt, remaining_s=60.0, stop=stop)
@@ -147,6 +149,19 @@ def test_step_that_is_asked_again_says_so_in_its_hints() -> None:
     assert ask(Model(act), Time(), heard) == REPLY
     shown = [(data["attempt"], data["text"]) for _, _, data in heard.all]
     assert shown == [(1, "one "), (1, "two"), (2, "one "), (2, "two")]
+
+
+def test_text_is_shown_to_hooks_and_watchers_alike() -> None:
+    """A hook that hears the text takes it from nobody."""
+
+    def act(_number: int, request: ModelRequest) -> ModelReply:
+        request.on_text("hello")
+        return REPLY
+
+    heard, recorder = Heard(), Recorder()
+    ask(Model(act), Time(), heard, recorder)
+    assert [data["text"] for _, _, data in heard.all] == ["hello"]
+    assert [chunk.text for chunk in recorder.of(StreamChunk)] == ["hello"]
 
 
 @pytest.mark.parametrize(("wish_s", "least_s"), [(None, 0.0), (7.0, 7.0), (20.0, 20.0)])
