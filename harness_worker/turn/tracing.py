@@ -41,6 +41,10 @@ class Tracing:
         clock: Times the silence between two lines in the log.
         on_lost: Called for each turn whose trace is lost.
         has_content: Whether traces contain texts.
+
+    Attributes:
+        lost: How many traces were lost. No lock guards it, which might stay locked after an error: if threads lose some
+            at the same moment, they may count one.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Tracing:
         on_lost: Callable[[], None],
         has_content: bool = False,
     ) -> None:
+        self.lost = 0
         self._store = store
         self._traces = traces
         self._agents = agents
@@ -137,7 +142,8 @@ class Tracing:
     def _lose(self, count: int, why: str, error: BaseException | None = None) -> None:
         for _ in range(count):
             self._on_lost()
+        self.lost += count
         now = self._clock.monotonic()
-        if now >= self._quiet_until:  # two threads may find it so: a lock might stay locked after an error
+        if now >= self._quiet_until:
             self._quiet_until = now + QUIET_S
-            log.warning("traces of turns are lost, at present because %s", why, exc_info=error)
+            log.warning("traces of %d turns are lost so far, the last because %s", self.lost, why, exc_info=error)
