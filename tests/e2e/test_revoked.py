@@ -13,6 +13,7 @@ from celery import Celery
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Json, Outsider, add_script, call
 from tests.e2e.times import contents
+from tests.e2e.workers import await_back
 from tests.stacks import role_pid
 
 pytestmark = pytest.mark.one_database("sqlite")
@@ -89,6 +90,8 @@ def test_coordinator_that_is_told_to_quit_at_once_leaves_its_turns_to_others(out
     """Its threads cannot be ended, which is no error: the turn goes on in the process that takes its place."""
     turn_id = outsider.post(SLOW)
     wait_until(lambda: outsider.turn(turn_id)["status"] == "running", "the turn to run", 30)
-    os.kill(role_pid(outsider.stack.home, "coordinator"), signal.SIGQUIT)
+    pid = role_pid(outsider.stack.home, "coordinator")
+    os.kill(pid, signal.SIGQUIT)
     assert outsider.end(turn_id)["output_text"] == "done"
+    await_back(outsider, "coordinator", pid)
     assert "NotImplementedError" not in log_of(outsider)
