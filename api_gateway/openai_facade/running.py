@@ -124,7 +124,8 @@ async def followed(created: Created, turn: Turn, waiter: Waiter, services: Servi
             async for told in events:
                 if told is not None and (delta := speech.hear(told.type, _data(told))):
                     yield delta
-                if was_missed if told is None else told.type in _LOOKED_AT:
+                is_looked_at = was_missed if told is None else told.type in _LOOKED_AT
+                if is_looked_at:
                     before, turn = turn, await turn_now(turn, waiter, services)
                     was_missed = turn is before  # the database gave none: look again with the next heartbeat
                     yield turn
