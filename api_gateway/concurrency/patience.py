@@ -12,6 +12,9 @@ T = TypeVar("T")
 
 _END: Final = object()
 
+_AGAIN_S: Final = 0.5
+"""How long what was cancelled may go on before it is cancelled again, in seconds."""
+
 
 async def answered_within(limit_s: float, asked: Awaitable[T]) -> T:
     """The result of an awaitable, or its error.
@@ -48,9 +51,10 @@ async def beating(things: AsyncGenerator[T], every_s: float) -> AsyncGenerator[T
             yield cast("T", thing)
             coming = asyncio.ensure_future(anext(things, _END))
     finally:
-        coming.cancel()
         with CancelScope(shield=True):  # if the client left, such a scope cancels this task at each await anew
-            await asyncio.wait({coming})  # a generator that is running cannot be closed
+            while not coming.done():  # a generator that is running cannot be closed; what it awaits may miss one cancel
+                coming.cancel()
+                await asyncio.wait({coming}, timeout=_AGAIN_S)
             await things.aclose()
 
 
