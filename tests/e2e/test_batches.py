@@ -81,7 +81,8 @@ def test_cancel_stops_what_runs_and_lets_nothing_begin(outsider: Outsider) -> No
     wait_until(lambda: running(outsider, batch["id"]) >= COORDINATORS, "the workers to be busy", LONG_S)
     asked_at = datetime.now().astimezone()
     answer = outsider.http.post(f"/v1/batches/{batch['id']}/cancel")
-    assert (answer.status_code, answer.json()["status"]) == (202, "canceling")
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["status"] in {"canceling", "ended"}, "the fleet may be faster than the answer"
     assert ended(outsider, batch["id"])["counts"]["cancelled"] == 3 * COORDINATORS
     turns = [line["turn"] for line in results(outsider, batch["id"])]
     begun = [turn for turn in turns if turn["started_at"]]
