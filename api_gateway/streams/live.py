@@ -91,7 +91,8 @@ class Feed:
     async def next(self, timeout_s: float) -> LiveEvent | Wake:
         """The next event, or why there is none."""
         try:
-            return await asyncio.wait_for(self._queue.get(), timeout_s)
+            async with asyncio.timeout(timeout_s):  # Python 3.11's wait_for misses a cancel that comes with an event
+                return await self._queue.get()
         except TimeoutError:
             return Wake.IDLE
 

@@ -143,3 +143,27 @@ def test_who_is_cancelled_ends_what_was_to_come() -> None:
         return ended.is_set()
 
     assert asyncio.run(left())
+
+
+def test_who_leaves_ends_what_misses_its_first_cancel() -> None:
+    """A driver may swallow one, for example if its answer comes in the same moment."""
+
+    async def left() -> int:
+        cancels = 0
+
+        async def things() -> AsyncGenerator[int]:
+            nonlocal cancels
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cancels += 1
+                    if cancels == 2:
+                        raise
+            yield 1
+
+        async with aclosing(beating(things(), 0.01)) as heard:
+            assert await anext(heard) is None
+        return cancels
+
+    assert asyncio.run(left()) == 2
