@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -44,19 +44,20 @@ async def with_heartbeats(frames: AsyncGenerator[str], every_s: float) -> AsyncG
             yield HEARTBEAT if frame is None else frame
 
 
-async def response_frames(turn: Turn, terms: Terms, pieces: AsyncIterator[Piece]) -> AsyncGenerator[str]:
+async def response_frames(turn: Turn, terms: Terms, pieces: AsyncGenerator[Piece]) -> AsyncGenerator[str]:
     """The events of a response; if it waits for approval or the gateway stops, the last is ``response.incomplete``."""
     told = _ResponseEvents(turn.id, terms)
     yield told.lifecycle("response.created", turn, output=[])  # output that already exists follows item by item
     yield told.lifecycle("response.in_progress", turn, output=[])
-    async for piece in pieces:
-        if isinstance(piece, Delta):
-            for frame in told.say(piece):
-                yield frame
-        else:
-            turn = piece
-            for frame in told.calls(turn):
-                yield frame
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, Delta):
+                for frame in told.say(piece):
+                    yield frame
+            else:
+                turn = piece
+                for frame in told.calls(turn):
+                    yield frame
     for frame in told.end(turn):
         yield frame
 
@@ -136,17 +137,18 @@ class _ResponseEvents:
         return f"event: {kind}\n{_data({'type': kind, 'sequence_number': self._sent - 1, **data})}"
 
 
-async def chat_frames(turn: Turn, pieces: AsyncIterator[Piece], *, tells_usage: bool) -> AsyncGenerator[str]:
+async def chat_frames(turn: Turn, pieces: AsyncGenerator[Piece], *, tells_usage: bool) -> AsyncGenerator[str]:
     """The chunks of a completion; if the turn has no answer, the last is an error, which the client raises."""
     yield _chunk(turn, {"role": "assistant", "content": ""})
     says = False
-    async for piece in pieces:
-        if isinstance(piece, Delta):
-            gap = "\n\n" if says and piece.begins else ""
-            says = True
-            yield _chunk(turn, {"content": gap + piece.text})
-        else:
-            turn = piece
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, Delta):
+                gap = "\n\n" if says and piece.begins else ""
+                says = True
+                yield _chunk(turn, {"content": gap + piece.text})
+            else:
+                turn = piece
     if turn.status not in ANSWERED:
         yield _data(without_answer(turn).openai_document())
         return

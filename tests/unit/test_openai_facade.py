@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from inspect import signature
 from itertools import accumulate
 from time import monotonic
@@ -592,7 +592,7 @@ def test_reply_that_was_cut_short_among_its_calls_is_told_once(waves: int) -> No
     assert speech.end(turn(output_text="Let me look", status="incomplete", stop_reason="max_tokens")) is None
 
 
-async def _pieces(*pieces: Piece) -> AsyncIterator[Piece]:
+async def _pieces(*pieces: Piece) -> AsyncGenerator[Piece]:
     for piece in pieces:
         yield piece
 
@@ -614,12 +614,36 @@ def test_stream_whose_gateway_stops_says_that_the_turn_goes_on() -> None:
     assert [choice["finish_reason"] for chunk in chunks[:-1] for choice in chunk["choices"]] == [None, None]
 
 
+@pytest.mark.parametrize("kind", ["responses", "completions"])
+def test_stream_that_is_left_lets_go_of_its_turn(kind: str) -> None:
+    """At once, not when the garbage collector comes to it."""
+    left: list[str] = []
+
+    async def pieces() -> AsyncGenerator[Piece]:
+        try:
+            while True:
+                yield Delta(text="more", begins=False, step=0)
+        finally:
+            left.append("the turn")
+
+    async def leave() -> list[str]:
+        followed = pieces()  # kept, so that it is not collected
+        chat = kind == "completions"
+        frames = chat_frames(turn(), followed, tells_usage=True) if chat else response_frames(turn(), Terms(), followed)
+        while "more" not in await anext(frames):
+            pass
+        await frames.aclose()
+        return list(left)
+
+    assert asyncio.run(leave()) == ["the turn"]
+
+
 @pytest.mark.parametrize("char", ["\u0085", "\u2028", "\u2029"])
 def test_no_frame_of_a_stream_is_split_by_unicodes_line_breaks(char: str) -> None:
     """Some clients' line readers end a line at these characters. The text itself is unchanged."""
     text = f"größe{char}zwei"
 
-    def pieces() -> AsyncIterator[Piece]:
+    def pieces() -> AsyncGenerator[Piece]:
         return _pieces(Delta(text=text, begins=True, step=0), turn(output_text=text))
 
     async def whole_frames() -> list[str]:
