@@ -790,6 +790,14 @@ def test_agent_given_too_much_by_place_is_refused(registry: Registry) -> None:
         declare("a", "m")
 
 
+def test_tool_given_a_function_and_a_name_is_refused(registry: Registry) -> None:
+    """A name is for the decorator, or for ``add_tool``."""
+    declare: Any = registry.tool
+    with pytest.raises(ConfigError, match=r"^tool\('g'\): multiple values for argument 'name'; it takes: name, desc"):
+        declare(echo, name="g")
+    assert not registry.tools
+
+
 @pytest.mark.parametrize("levels", [200, 600, 5_000])
 def test_arguments_nested_too_deep_are_refused_by_either_kind_of_tool(registry: Registry, levels: int) -> None:
     """No nesting a model sends can exhaust a worker's stack, whatever Python's own limits are."""

@@ -86,6 +86,7 @@ class Registry:
         self, name: str | None = None, *, description: str | None = None, **options: Unpack[ToolKeywords]
     ) -> Callable[[F], F]: ...
 
+    @declares
     def tool(
         self, name: object = None, *, description: str | None = None, **options: Unpack[ToolKeywords]
     ) -> Callable[..., object]:
@@ -337,5 +338,6 @@ def _listed(agent: str, word: str, given: Iterable[_T]) -> tuple[_T, ...]:
 def _callers_locals() -> Mapping[str, Any]:
     """The local names where ``tool`` is called, for hints given as text that refer to a local class."""
     frame = inspect.currentframe()
-    caller = frame.f_back.f_back if frame and frame.f_back else None
-    return dict(caller.f_locals) if caller else {}
+    for _ in range(3):  # this function, ``tool``, and the check of its arguments
+        frame = frame.f_back if frame else None
+    return dict(frame.f_locals) if frame else {}
