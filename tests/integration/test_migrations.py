@@ -180,3 +180,10 @@ def test_upgrade_of_an_unreachable_database_is_transient_and_hides_the_password(
     assert "s3cret" not in str(raised.value)
     assert shown in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_upgrade_where_no_directory_can_be_made_is_told_without_a_setting():
+    """The database may be that of a home; it need not be one that a variable names."""
+    where = "sqlite:////dev/null/home/harness.db"
+    with pytest.raises(ConfigError, match=f"^the database {where}: cannot make /dev/null/home: Not a directory$"):
+        upgrade(where)

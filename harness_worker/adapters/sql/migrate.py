@@ -90,7 +90,7 @@ def _make_room(url: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"HARNESS_DATABASE_URL={masked(url)}: cannot make {file.parent}: {error.strerror}") from error
+        raise ConfigError(f"the database {masked(url)}: cannot make {file.parent}: {error.strerror}") from error
     with suppress(OSError):  # SQLite explains better why it cannot be opened
         file.touch(mode=0o600)  # SQLite gives the files beside it the same mode
 
