@@ -62,11 +62,13 @@ def _check_database(url: str) -> None:
     """Refuse a URL of Redis whose path is not the number of a database.
 
     Raises:
-        ValueError: It is not, perhaps because a sign in the password ends the host.
+        ValueError: It is not, perhaps because a sign in the password ends the host; or a fragment follows it.
     """
     parts = urlsplit(url)
-    if parts.fragment or "@" in parts.path:
+    if "@" in parts.path or "@" in parts.fragment:
         raise ValueError(_ESCAPING)
+    if parts.fragment:
+        raise ValueError("leave out what begins with #, which no Redis reads")
     if not _REDIS_DB.fullmatch(parts.path):
         raise ValueError("the database of Redis must be a number, as in redis://HOST:6379/0")
 

@@ -183,6 +183,13 @@ def test_sign_of_a_password_that_must_be_escaped_is_told(begin: str, sign: str, 
     assert "cret" not in str(refused.value)
 
 
+def test_part_that_a_url_of_redis_has_not_is_refused_as_such() -> None:
+    """It follows the host, so it is no part of a password."""
+    told = "HARNESS_REDIS_URL='redis://h/0#cache': leave out what begins with #, which no Redis reads"
+    with pytest.raises(ConfigError, match=f"^{re.escape(told)}$"):
+        load_settings(redis_url="redis://h/0#cache")
+
+
 def test_white_space_around_a_value_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read from a file ends in a newline, which a password's, a header's or a URL's reader would repeat."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", " sk-ant-fake\r\n")
