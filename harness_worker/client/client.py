@@ -54,8 +54,8 @@ class GatewayClient:
         transport: Another httpx2 transport, for tests.
 
     Raises:
-        ConfigError: The address is not an HTTP URL, the key is none that a header can hold, or the environment's
-            proxies or certificates cannot be used.
+        ConfigError: The address is not an HTTP URL, the key is none that a header can hold, ``timeout_s`` is no time
+            that a socket can wait, or the environment's proxies or certificates cannot be used.
     """
 
     def __init__(

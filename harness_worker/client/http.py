@@ -20,6 +20,9 @@ from harness_worker.wire import JsonObject
 IDLE: Final = 20
 """How many connections are kept for later requests."""
 
+LONGEST_TIMEOUT_S: Final = 1_000_000
+"""Sockets wait twice as long at most, in seconds."""
+
 
 class Http:
     """Sends each request once; safe to share between threads, and with processes that are forked.
@@ -33,13 +36,16 @@ class Http:
         transport: Another httpx2 transport, for tests.
 
     Raises:
-        ConfigError: ``base_url`` is not an HTTP URL, or the environment's proxies or certificates cannot be used.
+        ConfigError: ``base_url`` is not an HTTP URL, ``timeout_s`` is no time that a socket can wait, or the
+            environment's proxies or certificates cannot be used.
     """
 
     def __init__(
         self, base_url: str, key: str | None, timeout_s: float, transport: httpx2.BaseTransport | None
     ) -> None:
         self.base_url = _checked(base_url)
+        if not 0 < timeout_s <= LONGEST_TIMEOUT_S:
+            raise ConfigError(f"timeout_s must be seconds above 0 and at most {LONGEST_TIMEOUT_S}, not {timeout_s}")
         self.timeout_s = timeout_s
         self._connect = partial(_connections, self.base_url, key, timeout_s, transport)
         self._owner = os.getpid()

@@ -176,6 +176,13 @@ def test_client_refuses_what_is_no_address(url: str) -> None:
     assert "hid" not in str(refused.value)
 
 
+@pytest.mark.parametrize("timeout_s", [math.inf, math.nan, 1e7, 0, -1])
+def test_client_refuses_a_time_that_no_socket_waits(timeout_s: float) -> None:
+    """Otherwise each request would fail, with an error of the system's."""
+    with pytest.raises(ConfigError, match=rf"^timeout_s must be seconds above 0 .*, not {timeout_s}$"):
+        GatewayClient("http://gateway", timeout_s=timeout_s)
+
+
 @pytest.mark.parametrize("status", [200, 502])
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"[[]]"])
 def test_client_answer_of_another_server_is_told(status: int, body: bytes) -> None:
