@@ -62,8 +62,8 @@ class ArtifactFiles:
 
     async def read(self, key: str, start: int, stop: int) -> bytes:
         """The bytes ``start`` up to ``stop`` of a file; raises ``OSError`` if they cannot be read in time."""
-        reading = asyncio.get_running_loop().run_in_executor(self._threads, self._read, key, start, stop)
-        return await asyncio.wait_for(reading, READ_TIMEOUT_S)
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, key, start, stop)
 
     def close(self) -> None:
         """Begin no further reads."""

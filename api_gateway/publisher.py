@@ -95,8 +95,8 @@ class Publisher:
                 return
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        return await asyncio.wait_for(running, self._timeout_s)
+        async with asyncio.timeout(self._timeout_s):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _send_all(self, turns: Sequence[tuple[str, str]], tenant: str, *, begins: bool) -> None:
         with self._celery.producer_pool.acquire(block=True, timeout=self._timeout_s) as producer:

@@ -107,7 +107,8 @@ async def _pieces(request: Request, idle_s: float) -> AsyncGenerator[bytes]:
     ends_at = clock() + IDLES * idle_s
     while True:
         try:
-            piece = await asyncio.wait_for(anext(coming, None), min(idle_s, ends_at - clock()))
+            async with asyncio.timeout(min(idle_s, ends_at - clock())):
+                piece = await anext(coming, None)
         except TimeoutError:
             whole = f"the body was not complete after {IDLES * idle_s:g} s"
             pause = f"nothing more of the body came for {idle_s:g} s"

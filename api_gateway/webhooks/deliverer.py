@@ -115,7 +115,8 @@ class Deliverer:
             self._poll_at = clock() + max(POLL_S, took / POLLING_SHARE)
         await self._try(self._start_poked)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), max(0.0, self._poll_at - clock()))
+            async with asyncio.timeout(max(0.0, self._poll_at - clock())):
+                await self._wake.wait()
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
