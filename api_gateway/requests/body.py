@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeVar
@@ -102,40 +102,41 @@ def _refuse_encoded(request: Request) -> None:
 
 async def _pieces(request: Request, idle_s: float) -> AsyncGenerator[bytes]:
     """The body as it comes; refused if its client pauses for ``idle_s``, takes ``IDLES`` times as long, or leaves."""
-    coming = aiter(request.stream())
     clock = asyncio.get_running_loop().time
     ends_at = clock() + IDLES * idle_s
-    while True:
-        try:
-            async with asyncio.timeout(min(idle_s, ends_at - clock())):
-                piece = await anext(coming, None)
-        except TimeoutError:
-            whole = f"the body was not complete after {IDLES * idle_s:g} s"
-            pause = f"nothing more of the body came for {idle_s:g} s"
-            raise _unfinished(f"{whole if clock() >= ends_at else pause}; send it again") from None
-        except ClientDisconnect:
-            raise _unfinished("the client left before the end of its body") from None
-        if piece is None:
-            return
-        yield piece
+    async with aclosing(request.stream()) as coming:
+        while True:
+            try:
+                async with asyncio.timeout(min(idle_s, ends_at - clock())):
+                    piece = await anext(coming, None)
+            except TimeoutError:
+                whole = f"the body was not complete after {IDLES * idle_s:g} s"
+                pause = f"nothing more of the body came for {idle_s:g} s"
+                raise _unfinished(f"{whole if clock() >= ends_at else pause}; send it again") from None
+            except ClientDisconnect:
+                raise _unfinished("the client left before the end of its body") from None
+            if piece is None:
+                return
+            yield piece
 
 
 def _unfinished(detail: str) -> Problem:
     return Problem("body_too_slow", detail, headers={"Connection": "close"})
 
 
-async def read_limited(pieces: AsyncIterator[bytes], limit: int, take_place: Callable[[], Awaitable[None]]) -> bytes:
+async def read_limited(pieces: AsyncGenerator[bytes], limit: int, take_place: Callable[[], Awaitable[None]]) -> bytes:
     """The body's bytes; more than ``limit`` are a 413. A body that proves long takes a place before it is read on."""
     chunks: list[bytes] = []
     size = 0
-    async for chunk in pieces:
-        if size < LONG <= size + len(chunk):
-            await take_place()
-        size += len(chunk)
-        if size <= limit:
-            chunks.append(chunk)
-        elif size > DRAIN_FACTOR * limit:
-            break
+    async with aclosing(pieces):
+        async for chunk in pieces:
+            if size < LONG <= size + len(chunk):
+                await take_place()
+            size += len(chunk)
+            if size <= limit:
+                chunks.append(chunk)
+            elif size > DRAIN_FACTOR * limit:
+                break
     if size > limit:
         detail = f"the body is larger than {limit} bytes"
         raise Problem("payload_too_large", detail, headers={"Connection": "close"})

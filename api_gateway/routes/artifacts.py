@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -92,8 +93,9 @@ async def _streamed(
 async def _body(first: bytes, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     yield first
     try:
-        async for chunk in chunks:
-            yield chunk
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
     except OSError as error:
         raise BrokenOffError(f"the artifact store does not answer: {in_a_line(error)}") from None
 

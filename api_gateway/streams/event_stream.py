@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -97,8 +97,9 @@ class EventStream:
         woken: LiveEvent | Wake = Wake.LOST  # so that past events are read first
         try:
             while await permission.holds():
-                async for told in self._news(woken, heads):
-                    yield told
+                async with aclosing(self._news(woken, heads)) as news:
+                    async for told in news:
+                        yield told
                 if self.position.is_over or self.live.stopping:
                     return
                 woken = await feed.next(min(POLL_S, self.heartbeat_s))
@@ -107,14 +108,15 @@ class EventStream:
             heads.leave()
             permission.leave()
 
-    async def _news(self, woken: LiveEvent | Wake, heads: LateAnswers[Head | None]) -> AsyncIterator[Told]:
+    async def _news(self, woken: LiveEvent | Wake, heads: LateAnswers[Head | None]) -> AsyncGenerator[Told]:
         """The events to send now."""
         if isinstance(woken, LiveEvent) and woken.seq in (None, self.position.seq + 1):
             self.position = self.position.behind(woken)
             yield woken
         elif await self._is_behind(woken, heads):
-            async for event in self._from_store():
-                yield event
+            async with aclosing(self._from_store()) as events:
+                async for event in events:
+                    yield event
 
     async def _is_behind(self, woken: LiveEvent | Wake, heads: LateAnswers[Head | None]) -> bool:
         """Whether the store has more, as a live event shows, or else the turn's head once the store was read."""
@@ -141,7 +143,7 @@ class EventStream:
         finally:
             feed.offer(Wake.ANSWERED)
 
-    async def _from_store(self) -> AsyncIterator[Told]:
+    async def _from_store(self) -> AsyncGenerator[Told]:
         try:
             head = await self.turns.head(self.turn_id)
             while True:

@@ -11,7 +11,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -133,9 +133,10 @@ class LiveEvents:
         failures = 0
         while self._redis_url is not None:
             try:
-                async for batch in _entries(self._redis_url, partial(self._wake_all, Wake.LOST)):
-                    failures = 0
-                    self._fan_out(batch)
+                async with aclosing(_entries(self._redis_url, partial(self._wake_all, Wake.LOST))) as batches:
+                    async for batch in batches:
+                        failures = 0
+                        self._fan_out(batch)
             except Exception as error:  # noqa: BLE001 - never raises: without this reader everybody relies on SQL
                 log = _log.warning if failures == 0 else _log.debug
                 with suppress(Exception):  # memory may still be short
