@@ -61,15 +61,16 @@ class CheckedBackend(AsyncNetworkBackend):
             NoAddress: No address of the host is allowed.
             NoThread: The system gives no thread to resolve the host's name with.
             ConnectError: No address answers.
-            ConnectTimeout: No address answers in time.
+            ConnectTimeout: No address answers in time; its message says in what time.
         """
+        limit_s = timeout or CONNECT_TIMEOUT_S
         failed: ConnectError | ConnectTimeout = ConnectError("nobody answers")
         for address in await self._allowed_addresses(host, port):
             try:
-                return await self._backend.connect_tcp(
-                    address, port, timeout or CONNECT_TIMEOUT_S, local_address, socket_options
-                )
-            except (ConnectError, ConnectTimeout) as error:
+                return await self._backend.connect_tcp(address, port, limit_s, local_address, socket_options)
+            except ConnectTimeout:
+                failed = ConnectTimeout(f"no connection within {limit_s:g} s")
+            except ConnectError as error:
                 failed = error
         raise failed
 

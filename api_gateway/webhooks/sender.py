@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from httpcore2 import (
     AsyncConnectionPool,
+    ConnectTimeout,
     NetworkError,
     Response,
     TimeoutException,
@@ -60,6 +61,8 @@ class Sender:
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 return await self._post(url, {**SENDER, **headers}, body, limit)
+        except ConnectTimeout as late:
+            return ReceiverAnswer(error=str(late))
         except (TimeoutError, TimeoutException):
             return ReceiverAnswer(error=f"no answer within {self._timeout_s:g} s")
         except NoAddress as none:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -252,14 +253,27 @@ def test_address_that_cannot_be_reached_is_passed_over(
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
 
     monkeypatch.setattr("api_gateway.webhooks.addresses.socket.getaddrinfo", both)
-    with ExitStack() as sockets:
-        if is_silent:  # its queue is full, so the kernel lets nobody in
-            full = sockets.enter_context(closing(socket.create_server(("127.0.0.2", port), backlog=0)))
-            for _ in range(2):
-                waiting = sockets.enter_context(closing(socket.socket()))
-                waiting.setblocking(False)
-                waiting.connect_ex(full.getsockname())
+    with silent("127.0.0.2", port) if is_silent else nullcontext():
         assert send(f"http://two.example:{port}/") == ReceiverAnswer(status_code=204)
+
+
+def test_address_that_lets_nobody_in_is_told_with_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting has a shorter limit than the whole attempt."""
+    monkeypatch.setattr("api_gateway.webhooks.addresses.CONNECT_TIMEOUT_S", 0.2)
+    with silent("127.0.0.1") as port:
+        assert error_of(send(f"http://127.0.0.1:{port}/")) == "no connection within 0.2 s"
+
+
+@contextmanager
+def silent(address: str, port: int = 0) -> Generator[int]:
+    """An address at which nobody connects: the queue of its server is full, so the kernel lets nobody in."""
+    with ExitStack() as sockets:
+        full = sockets.enter_context(closing(socket.create_server((address, port), backlog=0)))
+        for _ in range(2):
+            waiting = sockets.enter_context(closing(socket.socket()))
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
 
 
 def test_name_server_that_hangs_holds_up_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
