@@ -193,9 +193,12 @@ def _of_stream(reply: Any) -> list[Entry]:  # noqa: ANN401 - RESP2 gives a list,
 def _events_of(fields: Mapping[str, str]) -> list[LiveEvent | Wake]:
     """The events of an entry, in the format of ``adapters/redis/events``; any other format sends the waiter to SQL."""
     try:
-        return [
-            LiveEvent(turn_id=fields["turn"], seq=seq, type=kind, at=float(at), data=data)
-            for seq, kind, at, data in json.loads(fields["told"])
-        ]
+        return [_event(fields["turn"], *told) for told in json.loads(fields["told"])]
     except (KeyError, ValueError, TypeError):
         return [Wake.LOST]
+
+
+def _event(turn_id: str, seq: Any, kind: Any, at: Any, data: Any) -> LiveEvent:  # noqa: ANN401 - any JSON
+    if not (isinstance(seq, int | None) and isinstance(kind, str) and isinstance(data, str)):
+        raise TypeError("not an event")
+    return LiveEvent(turn_id=turn_id, seq=seq, type=kind, at=float(at), data=data)

@@ -83,7 +83,13 @@ def test_reader_of_live_events_goes_on_though_its_failure_cannot_be_told(monkeyp
     assert asyncio.run(read()) is Wake.LOST
 
 
-@pytest.mark.parametrize("told", ["7", "[7]", '[["1", 2]]', "{", '[[1, "x", "then", "{}"]]'])
+@pytest.mark.parametrize(
+    "told",
+    [
+        *("7", "[7]", '[["1", 2]]', "{", '[[1, "x", "then", "{}"]]'),
+        *('[["1", "x", 1.0, "{}"]]', '[[1, 2, 1.0, "{}"]]', '[[1, "x", 1.0, {}]]'),
+    ],
+)
 def test_live_event_that_is_none_sends_its_reader_to_sql(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer worker may write another format; what it says of other turns is read all the same."""
     fine = json.dumps([[7, "turn.started", 1.0, "{}"]])
