@@ -112,7 +112,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     stub: MessagesStub
     protocol_version = "HTTP/1.1"
-    timeout = LOOK_S  # how soon an idle connection notices that the stub is stopping
 
     def handle(self) -> None:
         self.close_connection = False
