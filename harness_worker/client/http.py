@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx2
 
 from harness_worker.client.answers import StackUnreachable, body_of, how_to_start, no_address, refusal_of, text_of
-from harness_worker.errors import ConfigError
+from harness_worker.errors import SHORTAGES, ConfigError
 from harness_worker.urls import host_of, is_loopback, no_environment
 from harness_worker.wire import JsonObject
 
@@ -52,6 +52,8 @@ class Http:
         try:
             self._http = self._connect()
         except (OSError, ImportError, ValueError, httpx2.InvalidURL) as error:  # their words may hold a password
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise
             raise ConfigError(no_environment(type(error).__name__)) from None
 
     def close(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 from collections.abc import Callable
 from copy import copy
 from typing import Any
@@ -244,6 +246,20 @@ def test_client_no_connection_says_how_to_start() -> None:
         client.ready()
     assert "http://127.0.0.1:9" in str(broken.value)
     assert "harness up --app" in str(broken.value)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_client_does_not_blame_the_environment_for_a_shortage(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that it names is wrong; the same may work a moment later."""
+    short = OSError(number, os.strerror(number))
+
+    def cannot() -> None:
+        raise short
+
+    monkeypatch.setattr("harness_worker.client.http.httpx2.create_ssl_context", cannot)
+    with pytest.raises(OSError, match=os.strerror(number)) as told:
+        GatewayClient("https://gateway")
+    assert told.value is short
 
 
 def test_client_ready_is_false_while_the_gateway_says_no() -> None:
