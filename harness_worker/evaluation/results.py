@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from harness_worker.core.budget import Usage
 from harness_worker.evaluation.cells import Cell
@@ -17,6 +17,24 @@ from harness_worker.wire import FINAL_STATUSES, JsonObject, TurnStatus, has_ende
 
 REFUSED: Final = "refused"
 """The status of a cell whose turn the gateway did not accept."""
+
+
+_USED: Final = tuple(field.name for field in fields(Usage) if field.name != "reflections")
+"""What a turn's usage has; the gateway does not report reflections."""
+
+_SCORED: Final = frozenset({"judge", "score", "at"})
+"""What a score must have to be compared."""
+
+
+def _complete(usage: dict[str, int | float]) -> dict[str, int | float]:
+    """The usage with 0 for what it does not name; its line may be of another version."""
+    return {**dict.fromkeys(_USED, 0), **usage}
+
+
+def _as_score(score: dict[str, Any]) -> dict[str, Any]:
+    if not score.keys() >= _SCORED:
+        raise ValueError("no score")
+    return score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +89,8 @@ class Result(BaseModel):
     turn_id: str | None
     session_id: str
     output_text: str
-    scores: tuple[dict[str, Any], ...]
-    usage: dict[str, int | float]
+    scores: tuple[Annotated[dict[str, Any], AfterValidator(_as_score)], ...]
+    usage: Annotated[dict[str, int | float], AfterValidator(_complete)]
     seconds: float
     created_at: str | None
     finished_at: str | None
@@ -153,8 +171,7 @@ def _waiting(turn: JsonObject) -> str:
 
 
 def _summed(turns: Sequence[JsonObject]) -> dict[str, int | float]:
-    names = [field.name for field in fields(Usage) if field.name != "reflections"]  # which the gateway does not report
-    return {name: sum(turn["usage"][name] for turn in turns) for name in names}
+    return {name: sum(turn["usage"][name] for turn in turns) for name in _USED}
 
 
 def _ran_s(turn: JsonObject) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,14 @@ def test_command_compares_agents(tmp_path: Path) -> None:
     )
 
 
+def test_use_that_a_line_does_not_tell_is_none(tmp_path: Path) -> None:
+    """Another version, or whoever edited the file, has counted nothing of it."""
+    old, new = written(tmp_path / "a", found("a", True)), written(tmp_path / "b", found("a", True, sweep="t"))
+    line = json.loads(old.read_text())
+    old.write_text(json.dumps({**line, "usage": {}}, separators=(",", ":")) + "\n")
+    assert "│ tokens " in ran(old, new)
+
+
 def test_command_refuses_what_it_cannot_compare(tmp_path: Path) -> None:
     """In words, without a table."""
     clerk, other = written(tmp_path / "a", found("a", True)), written(tmp_path / "b", found("b", True, agent="other"))
@@ -146,5 +155,8 @@ def test_command_refuses_what_it_cannot_compare(tmp_path: Path) -> None:
     assert "holds results of the sweeps s and t" in refused(clerk, mixed)
     assert "holds no results" in refused(empty, clerk)
     assert "line 1 is no result of a sweep" in refused(torn, clerk)
+    edited = written(tmp_path / "g", found("a", True, scores=[score("brief", 0.5)]))
+    edited.write_text(edited.read_text().replace('"judge":', '"jugde":'))
+    assert "line 1 is no result of a sweep" in refused(edited, clerk)
     assert "these are the same results" in refused(two, two)
     assert "No such file" in refused(clerk, tmp_path / "nowhere")
