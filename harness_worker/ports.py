@@ -636,4 +636,4 @@ class SoftDeadline(Protocol):
 
 
 class DeadlineReached(BaseException):
-    """Raised inside a tool's body when its time is over; not an ``Exception``, so that few tools swallow it."""
+    """Raised by the context of a :class:`SoftDeadline` that has stopped its body: no error of the tool's."""
