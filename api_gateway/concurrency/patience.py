@@ -55,10 +55,11 @@ async def beating(things: AsyncGenerator[T], every_s: float) -> AsyncGenerator[T
             while not coming.done():  # a generator that is running cannot be closed; what it awaits may miss one cancel
                 coming.cancel()
                 await asyncio.wait({coming}, timeout=_AGAIN_S)
+            swallow_late_error(coming)
             await things.aclose()
 
 
 def swallow_late_error(task: asyncio.Future[Any]) -> None:
-    """A callback for a task that nobody may be waiting for: asyncio would log its error as never retrieved."""
+    """For a task that nobody may be waiting for: asyncio would log its error as never retrieved."""
     if not task.cancelled():
         task.exception()

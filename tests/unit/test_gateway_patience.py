@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -167,3 +168,24 @@ def test_who_leaves_ends_what_misses_its_first_cancel() -> None:
         return cancels
 
     assert asyncio.run(left()) == 2
+
+
+def test_error_of_what_was_left_is_nobodys() -> None:
+    """A database may go away while a query is told to stop; whoever asked has left, and no log tells of it."""
+    told: list[dict[str, Any]] = []
+
+    async def things() -> AsyncGenerator[int]:
+        try:
+            await asyncio.Event().wait()
+            yield 1
+        finally:
+            raise OSError("the connection is lost")
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        async with aclosing(beating(things(), 0.01)) as heard:
+            assert await anext(heard) is None
+
+    asyncio.run(leave())
+    gc.collect()
+    assert told == []
