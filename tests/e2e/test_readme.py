@@ -30,6 +30,7 @@ CELERY_PAGE: Final = (ROOT / "docs" / "how-to" / "enqueue-from-celery.md").read_
 CLIENT_PAGE: Final = (ROOT / "docs" / "how-to" / "call-from-python.md").read_text()
 BATCHES_PAGE: Final = (ROOT / "docs" / "how-to" / "run-batches.md").read_text()
 APPROVALS_PAGE: Final = (ROOT / "docs" / "how-to" / "approve-calls.md").read_text()
+OPERATING_PAGE: Final = (ROOT / "docs" / "how-to" / "operate.md").read_text()
 WEBHOOKS_PAGE: Final = (ROOT / "docs" / "how-to" / "webhooks.md").read_text()
 UP: Final = ".venv/bin/harness up --app notes:registry\n"
 PORT: Final = "8700"
@@ -163,6 +164,19 @@ def test_client_page_prints_what_it_says(beside: Terminal) -> None:
     code = "".join(body for kind, body in BLOCK.findall(CLIENT_PAGE) if kind == "python")
     printed = "".join(body for kind, body in BLOCK.findall(CLIENT_PAGE) if kind == "text")
     assert beside.run(f"{sys.executable} - <<'END'\n{code}END") == printed
+
+
+def test_operating_page_exports_every_turn(beside: Terminal) -> None:
+    """A line for each of the tenant's turns, with its calls and messages, and with those of a turn that was forked."""
+    (export,) = [body for kind, body in BLOCK.findall(OPERATING_PAGE) if kind == "python"]
+    (fork,) = [body for _, body in BLOCK.findall(OPERATING_PAGE) if "harness turns fork" in body]
+    beside.run(block_with("Prefer: wait=20"))
+    beside.run(f"turn=$(.venv/bin/harness turns list -q --limit 1)\n.venv/bin/harness turns tail $({fork.strip()})")
+    beside.run(f"export HARNESS_GATEWAY_URL=http://127.0.0.1:8700\n{sys.executable} - <<'END'\n{export}END")
+    turns = [json.loads(line) for line in (beside.directory / "export.jsonl").read_text().splitlines()]
+    assert [turn["id"] for turn in turns] == beside.run(".venv/bin/harness turns list -q --limit 200").split()
+    assert [len(turn["calls"]) for turn in turns[:2]] == [3, 3]
+    assert turns[0]["messages"][-1]["content"] == [{"type": "text", "text": "Noted: you like Assam."}]
 
 
 def test_celery_page_prints_what_it_says(beside: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
