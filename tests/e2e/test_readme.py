@@ -153,6 +153,20 @@ def test_readme_command_line_does_the_same(terminal: Terminal, turn: dict[str, A
     assert "✗" not in told
 
 
+def test_readme_drain_takes_up_new_code(tmp_path: Path) -> None:
+    """The restarted workers of both roles have imported the edited module: the agent's script and the tool are new."""
+    with terminal_in(tmp_path) as terminal:
+        edited = (tmp_path / "notes.py").read_text().replace("notes.jsonl", "new.jsonl").replace('"noted"', '"kept"')
+        (tmp_path / "new.jsonl").write_text((tmp_path / "notes.jsonl").read_text().replace("Noted: ", "I see: "))
+        (tmp_path / "notes.py").write_text(edited)
+        terminal.run(block_with("harness drain"))
+        made = json.loads(terminal.run(block_with("Prefer: wait=20")))["id"]
+        terminal.run(f".venv/bin/harness turns tail {made}")
+        turn = json.loads(terminal.run(f".venv/bin/harness turns show {made} --json"))
+    assert turn["output_text"] == "I see: you like Assam."
+    assert turn["calls"][-1]["content"] == "kept"
+
+
 def test_openai_page_prints_what_it_says(beside: Terminal) -> None:
     """The example of the page about OpenAI's client works with the README's agent."""
     blocks = dict(BLOCK.findall(OPENAI_PAGE))
