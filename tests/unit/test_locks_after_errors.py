@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +14,8 @@ from typing import Any, cast
 import pytest
 
 from harness_worker.adapters.anthropic.connections import Checkout, Connection
+from harness_worker.adapters.mcp.exchanges import Exchange
+from harness_worker.adapters.mcp.keeping import KeptConnection, Unreached
 from harness_worker.adapters.redis.counters import Tally
 from harness_worker.adapters.scripted.client import ScriptedModel
 from harness_worker.adapters.vault.directory import DirectoryVault
@@ -161,6 +165,66 @@ def test_error_at_any_line_before_a_visit_begins_leaves_no_heartbeats_of_it() ->
             return
         heartbeat._round()  # pyright: ignore[reportPrivateUsage]
         assert store.turns["turn"] == turn, f"after an error before line {at}"
+    raise AssertionError(f"there are more than {MOST_LINES} lines")
+
+
+class _Endpoint:
+    """A server that is always there."""
+
+    name = "server"
+
+    @asynccontextmanager
+    async def opened(self, **_: object) -> AsyncGenerator[None]:
+        """See ``Endpoint.opened``."""
+        yield
+
+
+async def _request(_: object) -> None:
+    """Ask nothing."""
+
+
+def _kept() -> KeptConnection:
+    return KeptConnection(cast("Any", _Endpoint()), mode="auto", connect_timeout_s=SOON_S)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_error_at_any_line_of_a_call_keeps_no_other_call_of_the_server_waiting(*, closes: bool) -> None:
+    """Nor does one at any line of closing the server's connection."""
+    for at in range(MOST_LINES):
+        kept, striker = _kept(), Striker("adapters/mcp/keeping.py", at)
+        ask = partial(kept.ask, _request, Exchange(), within_s=SOON_S)
+        ask()
+        home: Any = kept._home  # pyright: ignore[reportPrivateUsage]
+        striker.run(kept.close if closes else ask)
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(SOON_S)
+        assert not thread.is_alive(), f"after an error before line {at}"
+        kept.close()
+        with suppress(RuntimeError):  # it is closed
+            home.loop.call_soon_threadsafe(home.loop.stop)
+        home.thread.join()
+        if not striker.has_struck:
+            assert at > 1
+            return
+    raise AssertionError(f"there are more than {MOST_LINES} lines")
+
+
+async def _leave_after_a_call(home: Any) -> None:  # noqa: ANN401 - private to its module
+    with suppress(MemoryError, Unreached):
+        await home._ask(_request, Exchange(), SOON_S)
+    await asyncio.wait_for(home.leave(), SOON_S)
+
+
+def test_error_at_any_line_of_a_call_lets_its_connection_close() -> None:
+    """Else whoever closes the server's connection would wait in vain, and its loop would turn for ever."""
+    for at in range(MOST_LINES):
+        home, striker = _kept()._make_home(), Striker("adapters/mcp/keeping.py", at)  # pyright: ignore[reportPrivateUsage]
+        striker.run(partial(asyncio.run, _leave_after_a_call(home)))
+        home.loop.close()
+        if not striker.has_struck:
+            assert at > 1
+            return
     raise AssertionError(f"there are more than {MOST_LINES} lines")
 
 

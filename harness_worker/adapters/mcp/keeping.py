@@ -63,7 +63,7 @@ class KeptConnection:
     def __init__(self, endpoint: Endpoint, *, mode: Mode, connect_timeout_s: float) -> None:
         self._make_home = partial(_Home, endpoint, mode, connect_timeout_s)
         self._name = endpoint.name
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # which none but its holder can release
         self._home: _Home | None = None
 
     @property
@@ -85,18 +85,28 @@ class KeptConnection:
                 self._running_home().hand_over(answer, request, exchange, within_s)
             return answer.result(within_s)
         except BaseException:
+            self._let_go()
             answer.cancel()
             raise
 
     def close(self) -> None:
         """Close this process's connection, if any, once the calls on it have ended; a later call opens another."""
-        with self._lock:
-            home, self._home = self._home, None
-            if home is None or not home.thread.is_alive():
-                return
-            left = asyncio.run_coroutine_threadsafe(home.leave(), home.loop)
+        try:
+            with self._lock:
+                home, self._home = self._home, None
+                if home is None or not home.thread.is_alive():
+                    return
+                left = asyncio.run_coroutine_threadsafe(home.leave(), home.loop)
+        except BaseException:
+            self._let_go()
+            raise
         with contextlib.suppress(TimeoutError):
             left.result(_LEAVING_S)
+
+    def _let_go(self) -> None:
+        """Release the lock after an error, which may have come just before its release."""
+        with contextlib.suppress(RuntimeError):  # this thread does not hold it
+            self._lock.release()
 
     def _running_home(self) -> _Home:
         """This process's event loop and connections; made again after a fork, which does not copy threads."""
@@ -116,9 +126,13 @@ class _Home:
     def __init__(self, endpoint: Endpoint, mode: Mode, connect_timeout_s: float) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=_run, args=(self.loop,), name=f"mcp-{endpoint.name}", daemon=True)
-        self.connection: _Connection | None = None
-        self._ending: set[_Connection] = set()
+        self._connections: list[_Connection] = []
         self._connect = partial(_Connection, endpoint, mode, connect_timeout_s)
+
+    @property
+    def connection(self) -> _Connection | None:
+        """The latest connection, if any."""
+        return self._connections[-1] if self._connections else None
 
     def start(self) -> None:
         """Start the thread; if the system refuses it, close the loop."""
@@ -143,10 +157,10 @@ class _Home:
 
     async def leave(self) -> None:
         """Leave the connections, then stop the loop."""
-        while self._ending:  # a call whose session is over opens another
-            for connection in tuple(self._ending):
+        while unended := self._unended():  # a call whose session is over opens another
+            for connection in unended:
                 connection.leave()
-            await asyncio.wait([connection.held for connection in self._ending])
+            await asyncio.wait([connection.held for connection in unended])
         self.loop.call_later(_STOP_S, self.loop.stop)
 
     def _cancel(self, asked: asyncio.Task[T], answer: Future[T]) -> None:
@@ -169,10 +183,11 @@ class _Home:
 
     def _current(self) -> _Connection:
         if self.connection is None or self.connection.is_left:
-            self.connection = self._connect()
-            self._ending.add(self.connection)
-            self.connection.held.add_done_callback(partial(_forget, self._ending, self.connection))
-        return self.connection
+            self._connections = [*self._unended(), self._connect()]
+        return self._connections[-1]
+
+    def _unended(self) -> list[_Connection]:
+        return [connection for connection in self._connections if not connection.held.done()]
 
 
 def _tell(answer: Future[T], asked: asyncio.Task[T]) -> None:
@@ -185,26 +200,26 @@ def _tell(answer: Future[T], asked: asyncio.Task[T]) -> None:
         answer.set_result(asked.result())
 
 
-def _forget(connections: set[_Connection], connection: _Connection, _: object) -> None:
-    connections.discard(connection)
-
-
 class _Connection:
     """One connection; used only on the loop's thread."""
 
     def __init__(self, endpoint: Endpoint, mode: Mode, timeout_s: float) -> None:
-        self.is_left = False
         self._endpoint = endpoint
-        self._calls = 0
-        self._idle = asyncio.Event()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._left = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self.held = asyncio.create_task(self._hold(mode, timeout_s))
 
+    @property
+    def is_left(self) -> bool:
+        """Whether it accepts no more calls."""
+        return self._left.is_set() or self.held.done()
+
     async def ask(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
         """See :meth:`KeptConnection.ask`; once a call was given up, the connection accepts no others."""
-        self._calls += 1  # before anybody else may leave
         asked = asyncio.create_task(self._asked(request, within_s))
         asked.add_done_callback(self._heard)
+        self._calls.add(asked)  # before anybody else may leave
         try:
             await asyncio.wait({asked})  # not `asyncio.shield`, which logs errors that come after a call was given up
             return asked.result()
@@ -216,24 +231,21 @@ class _Connection:
 
     def leave(self) -> None:
         """Accept no more calls, and close when the last one has ended."""
-        self.is_left = True
-        if self._calls == 0:
-            self._idle.set()
+        self._left.set()
 
     async def _asked(self, request: Callable[[Client], Awaitable[T]], within_s: float) -> T:
         return await request(await self._client(within_s))
 
     def _heard(self, asked: asyncio.Task[Any]) -> None:
-        """Note that a call has ended, and read its error, which nobody else reads if the call was given up."""
+        """Forget a call that has ended, and read its error, which nobody else reads if the call was given up."""
+        self._calls.discard(asked)
         if not asked.cancelled():
             asked.exception()
-        self._calls -= 1
-        if self.is_left:
-            self.leave()
 
     async def _client(self, within_s: float) -> Client:
         margin_s = min(_OPEN_MARGIN_S, within_s * _OPEN_MARGIN_SHARE)
-        await asyncio.wait({self._opened}, timeout=within_s - margin_s)
+        first = {self._opened, self.held}
+        await asyncio.wait(first, timeout=within_s - margin_s, return_when=asyncio.FIRST_COMPLETED)
         if not self._opened.done():
             raise Unreached(f"{self._endpoint.name} was not reached: there is no connection yet")
         return self._opened.result()
@@ -247,7 +259,9 @@ class _Connection:
                 async with self._endpoint.opened(mode=mode, said=said, on_end=self.leave) as client:
                     scope.deadline = math.inf
                     self._opened.set_result(client)
-                    await self._idle.wait()
+                    await self._left.wait()
+                    if self._calls:
+                        await asyncio.wait(self._calls)
         except Exception as error:  # noqa: BLE001 - never raises: told to the calls that wait for it
             self._failed(reason_of(error, exchange, within_s=timeout_s))
         finally:
