@@ -48,6 +48,7 @@ from tests.apps.mcp.odd import MANY
 from tests.environments import PASSWORD, UNUSABLE
 from tests.mcp_servers import ROOT, STDIO, HttpServer, Notes, Proxy, context, http_server, odd, proxy
 from tests.processes import runs
+from tests.unit.strikes import MOST_LINES, Striker
 
 SECRET = "open-sesame"  # noqa: S105 - everybody knows it
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -413,6 +414,24 @@ def test_answer_that_is_lost_is_no_failure(kept: KeptConnection, spoiled: Proxy,
     assert len(notes.of("wrote")) == 1
     spoiled.loses = False
     assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+
+
+def test_lack_of_memory_at_any_line_hides_nothing_that_was_done(kept: KeptConnection, notes: Notes) -> None:
+    """Once the server may have been asked, a failure would say that it was not."""
+    write = McpTool(server="tickets", tool="write", kept=kept)
+    doubts = 0
+    for at in range(MOST_LINES):
+        striker = Striker("adapters/mcp/calls.py", at)
+        notes.clear()
+        try:
+            answer = striker.run(lambda: write({"text": "x"}, context()))
+        except ToolOutcomeUnknown:
+            doubts += 1
+        else:
+            assert (answer is None) == (not notes.of("wrote")), f"after a lack of memory before line {at}"
+        if not striker.has_struck:
+            break
+    assert doubts > 1
 
 
 def test_answer_that_is_too_long_is_not_kept(kept: KeptConnection, spoiled: Proxy) -> None:

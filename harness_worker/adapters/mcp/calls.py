@@ -25,7 +25,8 @@ from harness_worker.adapters.mcp.exchanges import AnswerTooLong, Exchange
 from harness_worker.adapters.mcp.keeping import KeptConnection, Unreached
 from harness_worker.adapters.mcp.tool_listing import all_tools
 from harness_worker.core.run_context import RunContext
-from harness_worker.errors import ToolError, ToolOutcomeUnknown, ToolTransientError
+from harness_worker.core.tool_results import describe
+from harness_worker.errors import SYSTEM_ERRORS, ToolError, ToolOutcomeUnknown, ToolTransientError
 
 KEY: Final = "agent-harness/idempotency-key"
 """The name of a call's idempotency key in the ``_meta`` of its request."""
@@ -64,8 +65,14 @@ class McpTool:
         Raises:
             ToolError: The server, or the tool, refused or failed.
             ToolTransientError: The server could not be reached, or is busy: the tool was not run.
-            ToolOutcomeUnknown: The request was sent, and no answer came.
+            ToolOutcomeUnknown: The request was sent, and no answer came, or it was lost.
         """
+        try:
+            return self._answer(arguments, ctx)
+        except SYSTEM_ERRORS as error:  # such as a lack of memory for the answer
+            raise ToolOutcomeUnknown(f"the answer of {self.server} was lost: {describe(error)}") from None
+
+    def _answer(self, arguments: Mapping[str, Any], ctx: RunContext) -> str:
         exchange = Exchange()
         ask = partial(_called, request=_request(self.tool, arguments, ctx))
         try:
