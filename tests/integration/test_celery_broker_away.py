@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +12,7 @@ from celery import bootsteps
 from celery.app.trace import build_tracer
 from celery.exceptions import WorkerShutdown
 from celery.worker import state
+from celery.worker.consumer import consumer as consumers
 from kombu import Connection
 from kombu.asynchronous.hub import Hub
 
@@ -58,8 +61,40 @@ def test_reconnect_does_not_warn_of_an_option_that_is_set() -> None:
     consumer: Any = object.__new__(CarefulConsumer)
     consumer.app = make_app(Settings(), redis_url="redis://127.0.0.1:1/0")
     consumer.connection, consumer.channel_errors = None, ()
-    consumer.app.conf.worker_enable_prefetch_count_reduction = False
     consumer.on_connection_error_after_connected(OSError("gone"))
+
+
+class _Asked:
+    """Counts how often the broker is asked for another number of messages at a time."""
+
+    def __init__(self) -> None:
+        self.value = 1
+        self.times = 0
+        self._mutex = Lock()
+
+    def set(self, _value: int) -> None:
+        """Ask."""
+        self.times += 1
+
+
+def _end_at_once(_message: Any, _body: Any, ack: Callable[[], object], *_: Any) -> None:  # noqa: ANN401 - Celery's own
+    ack()
+
+
+def test_threads_that_end_tasks_after_a_reconnect_do_not_use_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RabbitMQ answers such a request, and two threads that read one connection get halves of frames, for ever."""
+    monkeypatch.setattr(consumers, "active_requests", {"a task that goes on"})
+    app = make_app(Settings(), redis_url="redis://127.0.0.1:1/0")
+    pool = SimpleNamespace(num_processes=3, is_green=False)
+    worker = SimpleNamespace(use_eventloop=True, semaphore=None)
+    consumer: Any = CarefulConsumer(print, app=app, pool=pool, hub=Hub(), controller=worker, initial_prefetch_count=3)
+    consumer.connection, consumer.qos, consumer.qos_global, consumer.restart_count = None, _Asked(), True, 1
+    consumer.on_connection_error_after_connected(OSError("gone"))
+    consumer.strategies["turn.advance"] = _end_at_once
+    head = {"task": "turn.advance", "id": "a"}
+    message: Any = SimpleNamespace(headers=head, payload=([], {}, {}), ack_log_error=print, reject_log_error=print)
+    consumer.create_task_handler()(message)
+    assert consumer.qos.times == 0
 
 
 class _Blueprint:
