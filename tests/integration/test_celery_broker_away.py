@@ -116,7 +116,12 @@ class _Blueprint:
         self.restarts += 1
 
 
-def test_lack_of_memory_in_the_event_loop_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_of_memory() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_lack_of_memory_in_the_event_loop_ends_no_worker(monkeypatch: pytest.MonkeyPatch, *, lasts: bool) -> None:
     """It connects again, as after a lost connection; if it ended, all running calls would end with it."""
     monkeypatch.setattr(state, "should_stop", None)
     app = make_app(Settings(), redis_url="redis://127.0.0.1:1/0")
@@ -125,7 +130,9 @@ def test_lack_of_memory_in_the_event_loop_ends_no_worker(monkeypatch: pytest.Mon
         SimpleNamespace(use_eventloop=True, semaphore=None),
     )
     consumer: Any = CarefulConsumer(print, app=app, pool=pool, hub=Hub(), controller=worker)
-    consumer.blueprint = _Blueprint(MemoryError())
+    consumer.blueprint, consumer.connection = _Blueprint(MemoryError()), Connection("memory://")
+    if lasts:
+        consumer.hub.call_later(0.0, _short_of_memory)
     consumer.start()
     assert consumer.blueprint.restarts == 1
 

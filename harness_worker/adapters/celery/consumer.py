@@ -135,7 +135,8 @@ class CarefulConsumer(Consumer):
     def _wait(self) -> None:
         until = time.monotonic() + RECONNECT_S
         while time.monotonic() < until:
-            self._tick()
+            with suppress(MemoryError):  # it may be short again
+                self._tick()
             Event().wait(TICK_S)
 
     def _tick(self) -> None:
