@@ -39,7 +39,7 @@ def knock():
 
 def run(is_revoked, body):
     try:
-        with SignalDeadline()(5.0, lambda: is_revoked):
+        with SignalDeadline()(100.0, lambda: is_revoked):
             body()
     except DeadlineReached:
         return "stopped"
@@ -529,10 +529,11 @@ except DeadlineReached:
 
 OBEDIENT = """
 import os, signal
-signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b"2"))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 os.write(1, b"1")
 while True:
-    signal.pause()
+    signal.sigwait({signal.SIGUSR1})
+    os.write(1, b"2")
 """
 
 BLOCKS = """
@@ -550,11 +551,12 @@ def run(limit_s, body):
 
 def block():
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    signal.setitimer(signal.ITIMER_REAL, 0.1)  # only now is its time nearly over
     while signal.SIGALRM not in signal.sigpending():
         pass
 
 keep_knocks_for_bodies()
-print("blocks its own:", run(0.1, block))
+print("blocks its own:", run(20.0, block))
 print("still blocked:", *map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
 print("next:", run(20.0, lambda: time.sleep(0.1)))
 print("next, for too long:", run(0.1, lambda: time.sleep(5)))
@@ -568,9 +570,11 @@ from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_kn
 from harness_worker.ports import DeadlineReached
 
 keep_knocks_for_bodies()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
 try:
     with SignalDeadline()(0.1, lambda: False):
         with suppress(SoftTimeLimitExceeded):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
             time.sleep(5)
         print("swallowed")
         os.kill(os.getpid(), signal.SIGUSR1)
