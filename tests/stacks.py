@@ -23,6 +23,8 @@ APP = "tests.apps.trivial:registry"
 ROOT = Path(__file__).parent.parent
 HARNESS = (sys.executable, "-m", "harness_worker.entrypoints.cli")
 START_TIMEOUT_S = 60.0
+UNREAD = "exec 9> >(:); wait $!;"
+"""What lets a line of bash write to 9, a pipe whose reader is gone."""
 
 
 def run_harness(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
