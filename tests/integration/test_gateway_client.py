@@ -110,9 +110,10 @@ def test_post_that_is_too_early_is_made_at_the_named_time(gateway: Gateway) -> N
     clock = NotingClock()
     with GatewayClient(gateway.url) as client:
         patient = client.with_patience(clock=clock)
-        ids = {patient.create_turn(AGENT, f"Number {number}")["id"] for number in range(2)}
+        ids: set[str] = set()
+        while not clock.waits:  # the first two may be further apart by themselves
+            ids.add(patient.create_turn(AGENT, "Hello")["id"])
         assert {turn["id"] for turn in client.turns()} == ids
-    assert clock.waits
     assert max(clock.waits) <= 2
 
 
