@@ -19,7 +19,7 @@ from sqlalchemy import select, text, update
 from standardwebhooks import WebhookVerificationError
 
 from api_gateway.streams.live import RESTING_EVENTS
-from api_gateway.webhooks.rules import IN_FLIGHT_A_HOST, IN_FLIGHT_A_TENANT
+from api_gateway.webhooks.rules import BACKOFF_S, IN_FLIGHT_A_HOST, IN_FLIGHT_A_TENANT
 from harness_worker.schema import webhooks
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import (
@@ -37,6 +37,13 @@ from tests.receiver import SECRET, Receiver, answer
 OLD_SECRET = "another-secret-of-the-operator"  # noqa: S105 - nobody's
 
 pytestmark = pytest.mark.gateway(webhook_secret=SECRET, webhook_private=True)
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have polls come as often when they take long, and retries only where a test lets time pass."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLLING_SHARE", 1.0)
+    monkeypatch.setattr("api_gateway.webhooks.rules.BACKOFF_S", (600.0,) * len(BACKOFF_S))
 
 
 @pytest.fixture
@@ -96,7 +103,7 @@ def test_end_of_a_turn_is_told_once_and_genuine(gateway: Gateway, other: Receive
 
 
 def test_failure_is_told_again_with_the_same_id_and_a_new_signature(gateway: Gateway, other: Receiver) -> None:
-    """The next attempt comes after five seconds; the id lets the receiver deduplicate."""
+    """The next attempt comes after a pause; the id lets the receiver deduplicate."""
     other.answers.extend([answer(500), answer(200, b"ok")])
     turn_id = posted(gateway, other.url)
     gateway.worker.finish(turn_id)
@@ -437,6 +444,6 @@ def test_metrics_count_attempts(gateway: Gateway, other: Receiver) -> None:
     for turn_id in turn_ids:
         gateway.worker.finish(turn_id)
         wait_until(lambda turn_id=turn_id: state(gateway, turn_id)["last_attempt_at"], "an attempt")
-    told = gateway.http.get("/metrics").text
     for outcome in ("failed", "given_up", "delivered"):
-        assert f'harness_webhook_deliveries_total{{outcome="{outcome}"}} 1.0' in told
+        counted = f'harness_webhook_deliveries_total{{outcome="{outcome}"}} 1.0'
+        wait_until(lambda counted=counted: counted in gateway.http.get("/metrics").text, counted)

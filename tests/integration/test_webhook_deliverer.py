@@ -184,8 +184,11 @@ def test_lease_is_longer_than_an_attempt() -> None:
 
 
 @pytest.mark.one_database("sqlite")
-def test_attempt_under_way_ends_when_the_process_stops(gateway: Gateway, other: Receiver) -> None:
+def test_attempt_under_way_ends_when_the_process_stops(
+    gateway: Gateway, other: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The receiver's answer is awaited for a moment and recorded, so that no other gateway sends the event again."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.DRAIN_S", 60.0)
     other.answers.append(other.hang)
     turn_id = ended(gateway, other.url, "127.0.0.1")
 

@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler
@@ -19,7 +18,7 @@ import pytest
 
 from api_gateway.webhooks.addresses import CheckedBackend
 from api_gateway.webhooks.rules import IN_FLIGHT, ReceiverAnswer
-from api_gateway.webhooks.sender import READ_TIMEOUT_S, Sender
+from api_gateway.webhooks.sender import Sender
 from harness_worker.adapters.embedded.ports import free_port
 from tests.integration.certificates import write_certificate
 from tests.receiver import Receiver, answer, receiver
@@ -27,8 +26,6 @@ from tests.receiver import Receiver, answer, receiver
 TIMEOUT_S = 3.0
 PATIENT_S = 30.0
 """For those that answer: a machine under load is no receiver that hangs."""
-
-TRIES = 3
 
 HANGING_NAMES = """
 import asyncio, socket, threading
@@ -166,24 +163,22 @@ def test_body_that_breaks_off_is_not_missed(other: Receiver) -> None:
     assert send(other.url) == ReceiverAnswer(status_code=200)
 
 
-def test_head_that_comes_late_has_its_body_all_the_same(other: Receiver) -> None:
-    """If the head came in time, a body that takes longer does not make the delivery fail."""
+def test_head_that_came_in_time_has_its_body_all_the_same(other: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that comes only when the time of the attempt would be over does not make the delivery fail."""
+    monkeypatch.setattr("api_gateway.webhooks.sender.READ_TIMEOUT_S", 600.0)
 
     def come_late(handler: BaseHTTPRequestHandler) -> None:
-        other.released.wait(TIMEOUT_S - READ_TIMEOUT_S / 2)
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
-        while not other.released.wait(0.05):
-            handler.wfile.write(b"x")
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n")
+        other.released.wait(TIMEOUT_S + 1)
+        handler.wfile.write(b"x")
 
-    # Half a second before it would be too late, which a machine under load may take.
-    other.answers.extend([come_late] * TRIES)
-    answers = (send(other.url, timeout_s=TIMEOUT_S) for _ in range(TRIES))
-    assert any(each == ReceiverAnswer(status_code=200) for each in answers)
+    other.answers.append(come_late)
+    assert send(other.url, timeout_s=TIMEOUT_S) == ReceiverAnswer(status_code=200)
 
 
 def test_body_without_end_is_not_read(other: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is closed after a few bytes, however much time there is."""
-    monkeypatch.setattr("api_gateway.webhooks.sender.READ_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("api_gateway.webhooks.sender.READ_TIMEOUT_S", 600.0)
     was_cut = threading.Event()
 
     def pour(handler: BaseHTTPRequestHandler) -> None:
@@ -195,10 +190,8 @@ def test_body_without_end_is_not_read(other: Receiver, monkeypatch: pytest.Monke
             was_cut.set()
 
     other.answers.append(pour)
-    began = time.monotonic()
     assert send(other.url) == ReceiverAnswer(status_code=200)
     assert was_cut.wait(30)
-    assert time.monotonic() - began < 50
 
 
 @pytest.mark.parametrize("head", [b"\x00\xff\x1b[31mrubbish\r\n\r\n", b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", b""])
