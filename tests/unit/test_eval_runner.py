@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -185,11 +186,16 @@ def test_run_cells_asks_each_once() -> None:
 
 
 class Stopper(Notes):
-    """Presses Ctrl-C."""
+    """Presses Ctrl-C once all threads are at work."""
+
+    def __init__(self, at_work: Callable[[], bool]) -> None:
+        super().__init__()
+        self._at_work = at_work
 
     def tick(self) -> None:
         """Press it."""
-        raise KeyboardInterrupt
+        if self._at_work():
+            raise KeyboardInterrupt
 
 
 def test_ctrl_c_asks_nothing_more_and_waits_for_nothing() -> None:
@@ -197,7 +203,7 @@ def test_ctrl_c_asks_nothing_more_and_waits_for_nothing() -> None:
     gateway = Gateway(hi={"status": "running", "stop_reason": None})
     runner = gateway.runner(timeout_s=20.0)
     with pytest.raises(KeyboardInterrupt):
-        run_cells(runner, [cell(repeat=repeat) for repeat in range(1, 9)], Stopper(), 2)
+        run_cells(runner, [cell(repeat=repeat) for repeat in range(1, 9)], Stopper(lambda: len(gateway.turns) == 2), 2)
     assert len(gateway.turns) == 2
     with pytest.raises(Stopped):
         runner.run(cell(repeat=9))
@@ -209,6 +215,6 @@ def test_ctrl_c_waits_for_no_gateway_that_hangs() -> None:
     gateway = Gateway()
     gateway.hangs = threading.Event()
     with pytest.raises(KeyboardInterrupt):
-        run_cells(gateway.runner(), [cell(repeat=repeat) for repeat in range(1, 4)], Stopper(), 2)
+        run_cells(gateway.runner(), [cell(repeat=repeat) for repeat in range(1, 4)], Stopper(lambda: True), 2)
     assert gateway.turns == []
     gateway.hangs.set()

@@ -149,22 +149,23 @@ def test_sweep_ends_when_the_stack_is_gone():
 
 def test_ctrl_c_waits_for_no_turn():
     """A gateway may hang: what is under way keeps neither the sweep nor the process, and nothing more is begun."""
-    began, over = list[str](), threading.Event()
+    began, at_work, over = list[str](), list[threading.Thread](), threading.Event()
 
     class Hanging:
         def run(self, agent: str, task: WorkloadTask) -> FinishedTurn:
             began.append(f"{agent} {task.id}")
-            over.wait(20.0)
+            at_work.append(threading.current_thread())
+            over.wait(60.0)
             return _turn(task, task.id)
 
     class Stopper(Notes):
         def tick(self) -> None:
-            raise KeyboardInterrupt
+            if len(at_work) == 2:
+                raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         Sweep(Toy(), Half.ALL, concurrency=2).run(Hanging(), Stopper())
-    at_work = [thread for thread in threading.enumerate() if thread.name == "sweep"]
-    assert (len(at_work), all(thread.daemon for thread in at_work)) == (2, True)
+    assert [(thread.name, thread.is_alive(), thread.daemon) for thread in at_work] == [("sweep", True, True)] * 2
     over.set()
     for thread in at_work:
         thread.join(20.0)
