@@ -296,7 +296,7 @@ def test_judge_that_never_returns_takes_no_more_than_some_threads(
     for _ in range(MOST_OVERDUE + 2):
         bench.over()
         bench.judge()
-    assert len(begun) == MOST_OVERDUE
+    wait_until(lambda: len(begun) == MOST_OVERDUE, "all threads to begin")
     row = bench.row()
     assert (row.attempt, row.error, row.lease_until) == (1, None, None)
     assert (row.due_at or 0.0) > time.time()
@@ -306,8 +306,10 @@ def test_judge_that_never_returns_takes_no_more_than_some_threads(
     assert bench.judge().error == refusal
     free.set()
     wait_until(lambda: not any(each.name == "within" for each in threading.enumerate()), "the judges to return")
-    bench.over()
-    assert bench.judge().score == 1.0
+    patient = bench_with(world, hang)
+    patient.overdue = bench.overdue
+    assert patient.judge().score == 1.0
+    assert len(begun) == MOST_OVERDUE + 1
 
 
 def test_timeout_of_a_judges_own_is_told_as_it_is() -> None:

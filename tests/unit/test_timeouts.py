@@ -72,7 +72,7 @@ def test_no_more_calls_are_started_while_too_many_are_overdue(caplog: pytest.Log
     for _ in range(3):
         with pytest.raises(TransientError, match="2 earlier calls of judge slow have not returned"):
             calls.within(0.01, hang, name="judge slow")
-    assert len(begun) == 2
+    wait_until(lambda: len(begun) == 2, "both threads to begin")
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert calls.within(30, lambda: "well", name="judge quick") == "well"
     free.set()
