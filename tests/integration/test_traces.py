@@ -274,6 +274,7 @@ def test_collector_that_hangs_holds_no_turn_up(
 ) -> None:
     """Turns end while it hangs on the first trace; traces that wait at the end are reported as lost."""
     monkeypatch.setattr("harness_worker.bootstrap.inline.LAST_TRACES_S", 0.1)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
     collector.is_hanging = True
     with harness_on(tmp_path, otlp_endpoint=collector.url) as harness:
         work(harness)
