@@ -313,20 +313,26 @@ def test_transact_repeats_after_a_deadlock(postgres_world: World):
     """Postgres ends one of two transactions that wait for each other, and that one is repeated."""
     world = postgres_world
     turn_id = world.queued()
-    world.put(new_call(turn_id))
+    for position in range(2):
+        world.put(new_call(turn_id, position))
     decided: list[Snapshot] = []
 
     def decide(snapshot: Snapshot) -> Decision[None]:
         decided.append(snapshot)
         return one_event(snapshot)
 
-    with ThreadPoolExecutor(1) as pool, world.engine.connect() as other:
-        other.execute(text("SET deadlock_timeout = '20s'"))  # so that ours is the one that Postgres ends
-        other.execute(select(tool_calls.c.position).with_for_update(key_share=True))
+    calls, turn = (select(each).with_for_update(key_share=True) for each in (tool_calls.c.position, turns.c.id))
+    with ThreadPoolExecutor(2) as pool, world.engine.connect() as other, world.engine.connect() as third:
+        other.execute(text("SET deadlock_timeout = '60s'"))  # so that ours is the one that Postgres ends
+        third.execute(calls.where(tool_calls.c.position == 0))
+        other.execute(calls.where(tool_calls.c.position == 1))
         locking = SqlTurnStore(world.engine, world.sink, unlocked_tries=0)
         transact = pool.submit(locking.transact, turn_id, decide)
-        wait_until(lambda: waiters(world) == 1, "the transaction to hold the turn and wait for the call")
-        other.execute(select(turns.c.id).with_for_update(key_share=True))
+        wait_until(lambda: waiters(world) == 1, "the transaction to hold the turn and wait for the first call")
+        waiting = pool.submit(other.execute, turn)
+        wait_until(lambda: waiters(world) == 2, "the other to wait for the turn")
+        third.rollback()  # only now does ours wait for the other: Postgres looks once, a second after a wait began
+        waiting.result()
         assert decided == []
         other.rollback()
         transact.result()
