@@ -46,13 +46,18 @@ async def _quick(scope: dict[str, Any], receive: Any, send: Any) -> None:  # noq
 
 
 @asynccontextmanager
-async def connected(app: Any = _slow) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:  # noqa: ANN401 - as ASGI has it
-    """A connection to a server of this process; its idle connections outlive the test."""
+async def connected(
+    said: bytes,
+    app: Any = _slow,  # noqa: ANN401 - as ASGI has it
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection that a server of this process takes once ``said`` has come; idle ones outlive the test."""
     config = uvicorn.Config(app, http=Hasty, lifespan="off", log_config=None, timeout_keep_alive=600)
     server = uvicorn.Server(config)
     with listen("127.0.0.1", 0) as listener:
-        serving = asyncio.create_task(asyncio.to_thread(server.run, [listener]))
+        listener.listen()
         reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(said)
+        serving = asyncio.create_task(asyncio.to_thread(server.run, [listener]))
         try:
             yield reader, writer
         finally:
@@ -67,8 +72,7 @@ def test_head_that_never_ends_is_not_waited_for() -> None:
     """The time is limited also if the head comes bit by bit."""
 
     async def asked() -> None:
-        async with connected() as (reader, writer):
-            writer.write(PART)
+        async with connected(PART) as (reader, _):
             assert await asyncio.wait_for(reader.read(), 30) == b""
 
     asyncio.run(asked())
@@ -81,8 +85,7 @@ def test_connection_that_cannot_be_served_is_closed(monkeypatch: pytest.MonkeyPa
         raise MemoryError
 
     async def asked() -> None:
-        async with connected(_quick) as (reader, writer):
-            writer.write(REQUEST)
+        async with connected(REQUEST, _quick) as (reader, _):
             with suppress(ConnectionError):
                 assert await asyncio.wait_for(reader.read(), 30) == b""
 
@@ -94,14 +97,13 @@ def test_answer_may_take_longer_than_a_head_and_the_next_head_is_waited_for_anew
     """Also while no byte of it has come: how long a connection may be idle is not the head's time."""
 
     async def asked() -> None:
-        async with connected() as (reader, writer):
-            for _ in range(2):
-                writer.write(REQUEST)
+        async with connected(REQUEST) as (reader, writer):
+            for following in (REQUEST, PART):
                 answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
                 assert answer.startswith(b"HTTP/1.1 204 ")
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(reader.read(), 2 * HEAD_S)
-            writer.write(PART)
+                writer.write(following)
             assert await asyncio.wait_for(reader.read(), 30) == b""
 
     asyncio.run(asked())
@@ -111,8 +113,7 @@ def test_head_that_begins_before_the_answer_before_it_is_not_waited_for_either()
     """Its first bytes came with the request before, and nothing comes after them."""
 
     async def asked() -> None:
-        async with connected() as (reader, writer):
-            writer.write(REQUEST + PART)
+        async with connected(REQUEST + PART) as (reader, _):
             answer = await asyncio.wait_for(reader.read(), 30)
             assert answer.startswith(b"HTTP/1.1 204 ")
 
@@ -123,8 +124,7 @@ def test_body_that_still_comes_after_its_answer_is_taken() -> None:
     """Who sends a long body hears the answer that came early only after it: a cut connection would hide it."""
 
     async def asked() -> None:
-        async with connected() as (reader, writer):
-            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n")
+        async with connected(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n") as (reader, writer):
             answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
             assert answer.startswith(b"HTTP/1.1 204 ")
             for _ in range(4):
@@ -140,8 +140,7 @@ def test_body_that_breaks_after_its_answer_closes_the_connection(caplog: pytest.
     """The request has its answer, and cannot get a second one."""
 
     async def asked() -> None:
-        async with connected(_quick) as (reader, writer):
-            writer.write(CHUNKED)
+        async with connected(CHUNKED, _quick) as (reader, writer):
             answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
             assert answer.startswith(b"HTTP/1.1 204 ")
             writer.write(NO_SIZE)
@@ -155,8 +154,7 @@ def test_body_that_breaks_before_its_answer_is_refused(caplog: pytest.LogCapture
     """The refusal is the only answer, although the application already has the request."""
 
     async def asked() -> None:
-        async with connected(_quick) as (reader, writer):
-            writer.write(CHUNKED + NO_SIZE)
+        async with connected(CHUNKED + NO_SIZE, _quick) as (reader, _):
             answer = await asyncio.wait_for(reader.read(), 30)
             assert answer.startswith(b"HTTP/1.1 400 ")
             assert answer.count(b"HTTP/1.1") == 1
@@ -172,8 +170,7 @@ def test_request_that_offers_another_protocol_is_answered_in_this_one(
     """Some clients offer HTTP/2 with every request, which is no reason for a warning."""
 
     async def asked() -> None:
-        async with connected(_quick) as (reader, writer):
-            writer.write(PART + offer + b"\r\n")
+        async with connected(PART + offer + b"\r\n", _quick) as (reader, _):
             answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
             assert answer.startswith(b"HTTP/1.1 204 ")
 
