@@ -166,8 +166,11 @@ def test_openai_wait_ends_in_time_though_the_database_stands_still(
 WAITERS: Final = 50
 
 
-def test_many_who_wait_look_into_sql_together(postgres_url: str, gateway_redis: str) -> None:
+def test_many_who_wait_look_into_sql_together(
+    postgres_url: str, gateway_redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many wait, they share their queries, so that other requests do not wait behind them."""
+    monkeypatch.setattr("api_gateway.concurrency.coalescing.MOMENT_S", 0.5)  # others ask meanwhile on any machine
     with gateway_on(postgres_url, gateway_redis) as gateway:
         answers, looks = asyncio.run(wait_together(gateway))
     assert answers == [202] * WAITERS
