@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -18,6 +19,7 @@ from harness_worker.adapters.celery.broker import reach_broker
 from harness_worker.adapters.embedded.ports import LOOPBACK
 from harness_worker.config import load_settings
 from harness_worker.errors import TransientError
+from harness_worker.testing.waiting import wait_until
 from tests.integration.certificates import write_certificate
 from tests.stacks import harness_up
 
@@ -77,7 +79,13 @@ def test_turn_runs_on_a_redis_behind_tls(tmp_path: Path, redis_url: str, certifi
         with harness_up(tmp_path / "home", "--app", "tests.apps.w1:registry", env=env) as up:
             with httpx2.Client(base_url=up.info().gateway_url, timeout=30, trust_env=False) as gateway:
                 asked = {"agent": "w1", "input": "go"}
-                turn = gateway.post("/v1/turns", json=asked, headers={"Prefer": "wait=20"}).json()
+                turn_id = gateway.post("/v1/turns", json=asked).json()["id"]
+
+                def ended() -> dict[str, Any] | None:
+                    turn = gateway.get(f"/v1/turns/{turn_id}").json()
+                    return turn if turn["finished_at"] else None
+
+                turn = wait_until(ended, "the turn to end", 60)
             assert turn["status"] == "completed", turn
 
 
