@@ -422,11 +422,11 @@ def test_settle_in_a_gate_made_anew_says_gone(gate: Gate) -> None:
 
 
 def test_settle_in_a_gate_made_anew_by_the_first_visit_says_gone(gate: Gate) -> None:
-    """The first visit stalled, others opened calls in a gate that was flushed, and then the first makes a new one."""
+    """The first visit stalled, the second opened calls in a gate that was flushed; then the first makes a new one."""
     turn_id = new_turn_id()
     gate.raise_fence(turn_id, 1)
-    gate.raise_fence(turn_id, 5)
-    assert state(gate, turn_id, fence=5) is ReadState.GONE
+    gate.raise_fence(turn_id, 3)
+    assert state(gate, turn_id, fence=3) is ReadState.GONE
 
 
 def test_settle_after_a_close_by_a_skipped_fence_says_gone(gate: Gate) -> None:
