@@ -454,6 +454,15 @@ def test_settle_without_gate_says_gone(gate: Gate) -> None:
     assert not gate.open(turn_id, 1, [a_pass()])
 
 
+def test_close_without_gate_makes_none(gate: Gate) -> None:
+    """A turn ends though its gate was flushed, and nothing is left behind."""
+    turn_id = new_turn_id()
+    gate.close(turn_id, 1)
+    gate.close(turn_id, 1, is_over=True)
+    assert gate.admits_write(turn_id, READ, 1)
+    assert gate.raise_fence(turn_id, 1)
+
+
 def test_settle_of_nothing_is_nothing(gate: Gate) -> None:
     """A turn without reads can be settled."""
     assert gate.settle(opened(gate), 1, [], close=True) == []
