@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select, update
 
+from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
 from harness_worker.core.records import Call, CallStatus, EventDraft, Message
 from harness_worker.ports import HeldTurn
-from harness_worker.schema import artifacts, turn_events, turns
+from harness_worker.schema import artifacts, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import TurnStatus
 from tests.contract.store_world import World, deciding, in_threads, new_call, new_turn, one_event, waiters
@@ -172,6 +173,20 @@ def test_transact_changes_only_the_calls_that_differ(world: World):
     assert [call.status for call in calls] == [CallStatus.ENDED] * 2 + [CallStatus.PLANNED] * 3
     assert [call.outcome for call in calls] == [DENIED, DENIED, None, None, None]
     assert [call.attempt for call in calls] == [1, 1, 2, 1, 1]
+    open_ones = select(tool_calls.c.position).where(tool_calls.c.outcome.is_(None)).order_by(tool_calls.c.position)
+    with reading(world.engine).connect() as connection:
+        assert list(connection.scalars(open_ones)) == [2, 3, 4], "none was given a null of JSON"
+
+
+def test_transact_changes_the_calls_of_its_turn_alone(world: World):
+    """Calls of other turns have the same steps and positions, and the same may be decided about them."""
+    changed, other = world.queued(), world.queued()
+    for turn_id in (changed, other):
+        world.put(new_call(turn_id, 0), new_call(turn_id, 1))
+    before = world.calls(other)
+    world.put(new_call(changed, 0, attempt=2), new_call(changed, 1, attempt=3))
+    assert [call.attempt for call in world.calls(changed)] == [2, 3]
+    assert world.calls(other) == before
 
 
 def test_transact_writes_nothing_it_did_not_decide(world: World):
