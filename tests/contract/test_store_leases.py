@@ -150,6 +150,20 @@ def test_lose_call_ends_the_lease_of_that_run(world: World):
     assert [lease <= 1 for lease in call_leases(world, turn_id)] == [True, False, False, False, True]
 
 
+def test_signs_of_life_and_death_are_of_calls_of_one_turn(world: World):
+    """Calls of other turns have the same steps and positions; each loss tells the priority of its own turn."""
+    one, other = world.queued(), world.queued(priority="batch")
+    for turn_id in (one, other):
+        world.put(running(turn_id, lease_until=world.now() + 900))
+    world.store.beat_calls([run_of(one)], 3_000.0)
+    assert call_leases(world, one)[0] > 2_000
+    assert 0 < call_leases(world, other)[0] <= 900
+    assert world.store.lose_call(run_of(other)) == "batch"
+    assert call_leases(world, one)[0] > 2_000
+    assert call_leases(world, other)[0] <= 1
+    assert world.store.lose_call(run_of(one)) == "interactive"
+
+
 def test_lose_call_of_no_turn_is_for_nobody(world: World):
     """If the turn was removed meanwhile, there is nobody to wake."""
     assert world.store.lose_call(run_of("nobody", 0)) is None

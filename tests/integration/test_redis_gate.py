@@ -11,7 +11,7 @@ from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.adapters.redis.locks import RedisLocks
 from harness_worker.core.reads import ReadState
 from harness_worker.ports import LockName
-from tests.contract.gate_kit import READ, a_pass, a_run, admit, new_turn_id, opened, state
+from tests.contract.gate_kit import READ, a_pass, a_run, admit, new_turn_id, opened, running, settle, state
 
 HOUR_MS = 3_600_000
 SLACK_MS = 60_000
@@ -61,6 +61,19 @@ def test_gate_closes_what_it_reports_as_expired(client: RedisClient, gate: Redis
     assert state(gate, turn_id) is ReadState.EXPIRED
     entry = json.loads(client.command("HGET", f"harness:{{{turn_id}}}:gate", f"e:{READ}"))
     assert entry["closed"] is True
+
+
+def test_read_that_an_earlier_version_opened_goes_on(client: RedisClient, gate: RedisGate) -> None:
+    """While a fleet is upgraded, a read that was opened without the model's id for it is not taken for another."""
+    turn_id = running(gate)
+    key = f"harness:{{{turn_id}}}:gate"
+    entry = json.loads(client.command("HGET", key, f"e:{READ}"))
+    del entry["use"]
+    client.command("HSET", key, f"e:{READ}", json.dumps(entry))
+    assert state(gate, turn_id) is ReadState.LIVE
+    assert gate.open(turn_id, 1, [a_pass()])
+    assert gate.complete(a_run(turn_id), "x")
+    assert settle(gate, turn_id).completion == "x"
 
 
 @pytest.mark.parametrize("what", ["lock is lost", "clock is set back"])
