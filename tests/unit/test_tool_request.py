@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import pytest
 from billiard.einfo import ExceptionInfo
-from billiard.exceptions import WorkerLostError
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from billiard.pool import ApplyResult, TimeoutHandler
 from celery.exceptions import Ignore
 from celery.worker import state
@@ -96,6 +96,24 @@ def test_process_ended_at_the_hard_limit_had_its_whole_time(started: Any, told: 
     assert told == [(replace(RUN, runner=f"tools@here/{process.pid}"), True)]
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_failure_at_the_hard_limit_is_heard_though_there_is_no_process_to_end(
+    started: Any,  # noqa: ANN401 - as above
+    told: list[tuple[RunningCall, bool]],
+    acknowledged: list[tuple[object, ...]],
+    is_known: bool,
+) -> None:
+    """It may have ended at the same moment. Unheard, the message would stay, and its place never be free again."""
+    process = subprocess.Popen(["true"], process_group=0)
+    assert process.wait(10) == 0
+    started.worker_pid = process.pid if is_known else None
+    with pytest.raises(TimeLimitExceeded) as over:
+        raise TimeLimitExceeded(2.5)
+    started.on_failure(ExceptionInfo((over.type, over.value, over.tb)), return_ok=True)
+    expected = [(replace(RUN, runner=f"tools@here/{process.pid}"), True)]
+    assert (told, len(acknowledged)) == (expected if is_known else [], 1)
+
+
 def test_failure_at_the_hard_limit_is_told_by_its_name(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above
     """Watchers read which error it was, not what Celery wraps it in."""
     told: list[Mapping[str, Any]] = []
@@ -125,10 +143,17 @@ def test_process_that_did_not_send_its_canvas_on_lives(
     told: list[tuple[RunningCall, bool]],
     left: Exception,
 ) -> None:
-    """Whether it could not, or was not to: nobody is told of a death."""
+    """Whether it could not, or was not to: it goes on, and nobody is told of a death."""
     with pytest.raises(type(left)) as raised:
         raise left
-    started.on_failure(ExceptionInfo((raised.type, raised.value, raised.tb)), return_ok=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, bufsize=0, process_group=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        started.worker_pid = process.pid
+        started.on_failure(ExceptionInfo((raised.type, raised.value, raised.tb)), return_ok=True)
+        process.stdin.write(b"lives\n")
+        assert process.stdout.readline() == b"lives\n"
     assert told == []
 
 
