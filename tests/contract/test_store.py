@@ -18,7 +18,7 @@ from harness_worker.ports import HeldTurn
 from harness_worker.schema import artifacts, tool_calls, turn_events, turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import TurnStatus
-from tests.contract.store_world import World, deciding, in_threads, new_call, new_turn, one_event, waiters
+from tests.contract.store_world import World, deciding, in_threads, new_call, new_turn, one_event, turn_around, waiters
 
 DENIED: ToolOutcome = ToolDenied(call_id="0.0", tool_name="x", reason=DenialReason.NOT_RUN, details="stopped")
 
@@ -155,6 +155,26 @@ def test_transact_gives_uncollected_calls_and_those_of_the_latest_step(world: Wo
     seen = world.store.transact(turn_id, lambda s: Decision(result=[call.call_id for call in s.calls]))
     assert seen == ["0.1", "1.0", "1.1"]
     assert [call.call_id for call in world.calls(turn_id)] == ["0.0", "0.1", "0.2", "1.0", "1.1"]
+
+
+def test_rows_come_in_order_wherever_they_lie(postgres_world: World):
+    """A query says the order itself: rows of one turn may lie in any, and those of other turns between them."""
+    world = postgres_world
+    _, turn_id = world.queued(), world.queued()
+    message = Message(role="assistant", content="so")
+    drafts = (EventDraft(type="step.started", data={}),) * 2
+    calls = tuple(new_call(turn_id, position) for position in range(3))
+    world.store.transact(
+        turn_id, deciding(Decision(result=None, messages=(message, message), events=drafts, calls=calls))
+    )
+    turn_around(world)
+    assert [message.position for message in world.store.history(turn_id)] == [0, 1, 2]
+    assert [event.seq for event in world.store.events_of(turn_id)] == [1, 2, 3]
+    assert [call.position for call in world.calls(turn_id)] == [0, 1, 2]
+    for tries in (0, 1):
+        store = SqlTurnStore(world.engine, world.sink, unlocked_tries=tries)
+        seen = store.transact(turn_id, lambda s: Decision(result=[call.position for call in s.calls]))
+        assert seen == [0, 1, 2]
 
 
 def test_transact_changes_only_the_calls_that_differ(world: World):

@@ -15,7 +15,7 @@ from harness_worker.core.sources.citations import Source
 from harness_worker.schema import turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import StopReason, TurnStatus
-from tests.contract.store_world import World, in_threads, new_turn, waiters
+from tests.contract.store_world import World, in_threads, new_turn, turn_around, waiters
 
 
 def ends(snapshot: Snapshot, reason: StopReason = StopReason.END_TURN) -> Decision[None]:
@@ -96,6 +96,22 @@ def test_past_is_what_ended_earlier_in_the_session(world: World) -> None:
     said = [[(m.position, m.role, m.content) for m in past.messages] for past in world.store.past(last)]
     assert said == [[(0, "user", "one"), (1, "assistant", words.content)], [(0, "user", "two")]]
     assert world.store.past(world.turn(first)) == ()
+
+
+def test_session_is_in_order_wherever_its_turns_lie(postgres_world: World) -> None:
+    """Queries say the order themselves: which turn is next, which one the newest follows, and what was said."""
+    world = postgres_world
+    words = Message(role="assistant", content="so")
+    first, second, third, fourth = (world.queued(session_id="s", input=str(number)) for number in range(1, 5))
+    for turn_id in (first, second):
+        world.store.transact(turn_id, lambda s: replace(ends(s), messages=(words,)))
+    turn_around(world)
+    past = world.store.past(world.turn(third))
+    said = [[(message.position, message.content) for message in each.messages] for each in past]
+    assert said == [[(0, "1"), (1, "so")], [(0, "2"), (1, "so")]]
+    assert world.store.next_of_session(world.turn(first)) == (third, "interactive")
+    world.queued(session_id="s")
+    assert [world.turn(turn_id).followed for turn_id in (third, fourth)] == [True, True]
 
 
 def test_past_begins_with_the_last_summary(world: World) -> None:
