@@ -269,6 +269,16 @@ os._exit(0)
 """
 )
 
+KEEPS_NONE = (
+    ONE_PROCESS
+    + """
+jobs = work(*(pool.apply_async(os.listdir, ("/proc/self/fd",)) for _ in range(3)))
+_, before, after = (len(job.get()) for job in jobs)
+print("more open files:", after - before, flush=True)
+os._exit(0)
+"""
+)
+
 FAILS = (
     ONE_PROCESS
     + """
@@ -721,6 +731,11 @@ def test_process_that_shall_leave_is_replaced_after_its_job() -> None:
 def test_process_whose_tools_have_used_up_its_descriptors_is_replaced() -> None:
     """Whatever it would be sent could open nothing: no file, no connection and no process."""
     assert _said(LEAKS) == ["0 left, is replaced: True", "3 left, is replaced: True", "40 left, is replaced: False"]
+
+
+def test_process_keeps_no_descriptor_open_after_a_job() -> None:
+    """Else it would use them up by itself, in looking how many are left."""
+    assert _said(KEEPS_NONE) == ["more open files: 0"]
 
 
 def test_process_that_dies_while_its_worker_starts_is_replaced() -> None:
