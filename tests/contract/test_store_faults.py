@@ -17,11 +17,11 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import Connection, select, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from harness_worker.adapters.sql.engine import Timeouts, close, dispose_inherited, make_engine, reading, timeouts_within
 from harness_worker.adapters.sql.store import SqlTurnStore
-from harness_worker.adapters.sql.transactions import TransactionResult, write
+from harness_worker.adapters.sql.transactions import TransactionResult, committing, write
 from harness_worker.bootstrap.fleet import make_fleet
 from harness_worker.config import load_settings
 from harness_worker.core.decisions import Decision, Snapshot
@@ -194,9 +194,11 @@ def test_statement_that_is_interrupted_takes_its_connection_with_it(
     assert world.seqs(turn_id) == [1, 2, 3, 4]
 
 
-def test_transact_whose_commit_is_lost_says_so_and_sends_nothing(postgres_world: World):
+@pytest.mark.parametrize("tries", [0, 3], ids=["locked", "unlocked"])
+def test_transact_whose_commit_is_lost_says_so_and_sends_nothing(postgres_world: World, tries: int):
     """Nobody can know whether it was made, so it is not repeated, and the caller is told to look."""
     world = postgres_world
+    store = SqlTurnStore(world.engine, world.sink, unlocked_tries=tries)
     turn_id = world.queued()
     sent = len(world.sink.sent)
     with world.engine.begin() as connection:
@@ -208,9 +210,31 @@ def test_transact_whose_commit_is_lost_says_so_and_sends_nothing(postgres_world:
         return one_event(snapshot)
 
     with pytest.raises(TransientError, match="commit"):
-        world.store.transact(turn_id, decide)
+        store.transact(turn_id, decide)
     assert len(decided) == 1
     assert len(world.sink.sent) == sent
+
+
+@pytest.mark.parametrize(
+    ("said", "is_lost", "is_in_doubt"),
+    [
+        (psycopg.errors.DeadlockDetected(), False, False),
+        (psycopg.errors.ReadOnlySqlTransaction(), True, False),
+        (psycopg.errors.AdminShutdown(), True, True),
+        (psycopg.errors.QueryCanceled(), True, True),
+        (psycopg.OperationalError("server closed the connection unexpectedly"), True, True),
+        (psycopg.OperationalError("sending query failed"), False, True),
+    ],
+    ids=["refused", "only reads", "shut down", "lost after an answer", "lost", "unanswered"],
+)
+def test_commit_is_in_doubt_unless_the_database_itself_refused_it(
+    said: psycopg.Error, is_lost: bool, is_in_doubt: bool
+):
+    """What was refused may be made again; what may have been made is not, or a write would run twice."""
+    error = DBAPIError(None, None, said, connection_invalidated=is_lost)
+    engine = make_engine("postgresql://u:secret@127.0.0.1/db")
+    with pytest.raises(TransientError if is_in_doubt else DBAPIError), committing(engine):
+        raise error
 
 
 DROP_AT_COMMIT = """
