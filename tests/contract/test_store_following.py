@@ -81,6 +81,22 @@ def test_what_follows_is_decided_anew_on_a_turn_that_somebody_changed(postgres_w
     assert world.seqs(turn_id) == [1, 2, 3]
 
 
+def test_what_follows_is_decided_and_made_once(postgres_world: World):
+    """If nobody has changed the turn, what was decided on what is remembered stands, and is not decided again."""
+    world = postgres_world
+    turn_id = world.queued()
+    world.store.transact(turn_id, one_event)
+    seen: list[int] = []
+
+    def decide(snapshot: Snapshot) -> Decision[None]:
+        seen.append(snapshot.turn.last_seq)
+        return one_event(snapshot)
+
+    world.store.transact(turn_id, decide, follows=True)
+    assert seen == [2]
+    assert world.seqs(turn_id) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("follows", [True, False])
 def test_what_is_remembered_is_neither_kept_for_long_nor_taken_unasked(
     postgres_world: World, monkeypatch: pytest.MonkeyPatch, follows: bool
