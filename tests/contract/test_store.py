@@ -147,7 +147,7 @@ def test_transact_sends_its_events_as_they_stand(world: World):
 
 def test_transact_gives_uncollected_calls_and_those_of_the_latest_step(world: World):
     """A snapshot contains, in order, the calls that may still change and those that the model asked for last."""
-    turn_id = world.queued()
+    _, turn_id = world.queued(), world.queued()
     old = [new_call(turn_id, position, collected=position != 1) for position in range(3)]
     latest = [new_call(turn_id, position, step=1, collected=True) for position in (1, 0)]
     world.put(*latest, *old)
@@ -199,13 +199,13 @@ def test_transact_changes_only_the_calls_that_differ(world: World):
 
 
 def test_transact_changes_the_calls_of_its_turn_alone(world: World):
-    """Calls of other turns have the same steps and positions, and the same may be decided about them."""
+    """Calls of other turns have the same steps and positions, and those of other steps the same positions."""
     changed, other = world.queued(), world.queued()
     for turn_id in (changed, other):
-        world.put(new_call(turn_id, 0), new_call(turn_id, 1))
+        world.put(new_call(turn_id, 0), new_call(turn_id, 1), new_call(turn_id, 0, step=1))
     before = world.calls(other)
     world.put(new_call(changed, 0, attempt=2), new_call(changed, 1, attempt=3))
-    assert [call.attempt for call in world.calls(changed)] == [2, 3]
+    assert [call.attempt for call in world.calls(changed)] == [2, 3, 1]
     assert world.calls(other) == before
 
 
