@@ -25,8 +25,8 @@ def hold_write(who: str, s: float, ctx: RunContext) -> str:
 
 
 def _hold(who: str, s: float, ctx: RunContext) -> str:
-    journal.entered(ctx, who=who)
     try:
+        journal.entered(ctx, who=who)  # whoever reads this may stop the body at once
         time.sleep(s)
     finally:
         journal.left(ctx)
@@ -37,10 +37,13 @@ def _hold(who: str, s: float, ctx: RunContext) -> str:
 def deaf(ctx: RunContext) -> str:
     """Start a process, and listen to nobody."""
     child = subprocess.Popen(["sleep", str(LONG_S)])
-    journal.entered(ctx, child=child.pid)
     until = time.monotonic() + LONG_S
+    has_entered = False
     while time.monotonic() < until:
         try:
+            if not has_entered:
+                has_entered = True
+                journal.entered(ctx, child=child.pid)
             time.sleep(LONG_S)
         except BaseException:  # noqa: BLE001, S112 - that is the fault
             continue
