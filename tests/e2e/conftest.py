@@ -10,6 +10,7 @@ from harness_worker.entrypoints.stack import open_stack
 from harness_worker.testing.postgres import PostgresServer
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
 from tests.e2e.outsider import Outsider
+from tests.e2e.workers import COORDINATORS
 from tests.rabbitmq import RabbitMQ, rabbitmq_service
 from tests.stacks import ROOT
 
@@ -56,7 +57,7 @@ def outsider(
         patch.chdir(ROOT)
         patch.setenv(DIRECTORY_VARIABLE, str(directory))
         env = {**new_database(), DIRECTORY_VARIABLE: str(directory)}
-        with open_stack(home=directory / "home", app=APP, coordinators=8, tools=4, env=env) as stack:
+        with open_stack(home=directory / "home", app=APP, coordinators=COORDINATORS, tools=4, env=env) as stack:
             client = Outsider(stack, directory)
             yield client
             client.http.close()

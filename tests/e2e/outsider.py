@@ -14,6 +14,7 @@ from kombu import Connection
 from harness_worker.entrypoints.stack import StackInfo
 from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e import journal
+from tests.apps.e2e.hooks import hooks_file
 from tests.e2e.soundness import check_sound
 
 Json: TypeAlias = dict[str, Any]
@@ -110,6 +111,19 @@ class Outsider:
         """The journal's lines about bodies that were entered, of one call or of all."""
         lines = [line for line in self.journal(turn_id) if line["event"] == "entered"]
         return [line for line in lines if call_id in (None, line["call"])]
+
+    def give(self, word: str) -> None:
+        """Let whoever waits for the word go on: calls of ``await_word``, or a turn of the agent ``held``."""
+        journal.word_file(self.directory, word).touch()
+
+    def hold(self, word: str) -> str:
+        """Post a turn that keeps a thread of the coordinator until the word is given; returns its id."""
+        body = self.body("done", agent="held")
+        answer = self.http.post("/v1/turns", json={**body, "metadata": {**body["metadata"], "word": word}})
+        assert answer.status_code == 202, answer.text
+        turn_id = answer.json()["id"]
+        wait_until(hooks_file(self.directory, turn_id).exists, f"turn {turn_id} to keep a thread", 60)
+        return turn_id
 
     def await_entry(self, turn_id: str, call_id: str) -> Json:
         """Wait until a call's body is running."""

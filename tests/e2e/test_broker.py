@@ -8,7 +8,7 @@ import pytest
 
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.outsider import Outsider, call
-from tests.e2e.workers import await_back, kill
+from tests.e2e.workers import busy_coordinator
 from tests.stacks import run_harness
 
 
@@ -26,14 +26,12 @@ def test_doctor_finds_the_broker_and_its_workers(outsider: Outsider) -> None:
 @pytest.mark.one_database("postgres")
 def test_metrics_tell_how_many_messages_wait(outsider: Outsider) -> None:
     """A wake-up waits in its queue as long as no coordinator takes it, and the metrics count it there."""
-    pid = kill(outsider, "coordinator")
-    outsider.lose_messages("turns.interactive")
-    turn_id = outsider.post([call("look", n=1)], "done")
 
     def has_waiting() -> bool:
         lines = outsider.http.get("/metrics").text.splitlines()
         return any("turns.interactive" in line and float(line.split()[-1]) >= 1 for line in lines)
 
-    wait_until(has_waiting, "the wake-up to be counted")
-    await_back(outsider, "coordinator", pid)
+    with busy_coordinator(outsider):
+        turn_id = outsider.post([call("look", n=1)], "done")
+        wait_until(has_waiting, "the wake-up to be counted")
     assert outsider.end(turn_id)["output_text"] == "done"

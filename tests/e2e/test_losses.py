@@ -22,7 +22,7 @@ from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import BROKER_TRANSPORT_OPTIONS
 from tests.e2e.outsider import Json, Outsider, Step, call
 from tests.e2e.times import contents
-from tests.e2e.workers import await_back, kill, tool_children
+from tests.e2e.workers import await_back, busy_coordinator, kill, tool_children
 from tests.stacks import role_pid
 
 LOAD: tuple[Step, ...] = (
@@ -163,10 +163,9 @@ def test_redis_that_dies_ends_no_worker_and_costs_no_running_write(outsider: Out
 
 def test_turn_whose_wake_up_is_lost_ends(outsider: Outsider) -> None:
     """A turn whose wake-up message was lost is found by the reconciler."""
-    pid = kill(outsider, "coordinator")
-    turn_id = outsider.post([call("put", n=1)], "done")
-    wait_until(lambda: outsider.lose_messages("turns.interactive"), "the wake-up to arrive and be lost")
-    await_back(outsider, "coordinator", pid)
+    with busy_coordinator(outsider):
+        turn_id = outsider.post([call("put", n=1)], "done")
+        wait_until(lambda: outsider.lose_messages("turns.interactive"), "the wake-up to arrive and be lost")
     assert ended(outsider, [turn_id])
 
 

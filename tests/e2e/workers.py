@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from tests.stacks import HARNESS, ROOT, role_pid
 
 APP = "tests.apps.e2e.app:registry"
 START_TIMEOUT_S = 60.0
+COORDINATORS = 8
+"""How many threads the coordinator of the suite's stack has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,19 @@ def worker(outsider: Outsider, name: str, role: str, *options: str) -> Generator
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def busy_coordinator(outsider: Outsider) -> Generator[None]:
+    """Meanwhile no thread of the stack's coordinator is free, so wake-ups of other turns wait in their queues."""
+    word = uuid.uuid4().hex
+    ids = [outsider.hold(word) for _ in range(COORDINATORS)]
+    try:
+        yield
+    finally:
+        outsider.give(word)
+    for turn_id in ids:
+        outsider.end(turn_id)
 
 
 def kill(outsider: Outsider, role: str) -> int:

@@ -25,6 +25,7 @@ registry.agent("orderly", model=_MODEL, system="One by one.", tools=_TOOLS, budg
 registry.agent(
     "hooked", model=_MODEL, system="Watched.", tools=_TOOLS, budget=_BUDGET, hooks=(hooks.Raising(), hooks.Noting())
 )
+registry.agent("held", model=_MODEL, tools=_TOOLS, budget=_BUDGET, hooks=[hooks.Waiting()])
 registry.judge("calls", judges.calls)
 registry.judge("mortal", judges.mortal, timeout_s=5.0)
 registry.judge("relevance", model=_MODEL)

@@ -1,4 +1,4 @@
-"""Hooks that write down what they are told, and hooks that raise."""
+"""Hooks that write down what they are told, hooks that raise, and hooks that wait."""
 
 from __future__ import annotations
 
@@ -42,6 +42,15 @@ class Raising(Hooks):
     def on_turn_end(self, event: TurnEnd) -> None:
         """Raise."""
         raise RuntimeError(event.turn_id)
+
+
+class Waiting(Hooks):
+    """Keeps a coordinator's thread until the test gives the turn's word."""
+
+    def on_turn_start(self, event: TurnStart) -> None:
+        """Note it, and wait for the word."""
+        _note(event, "start")
+        journal.await_word(event.metadata["word"])
 
 
 class Noting(Hooks):

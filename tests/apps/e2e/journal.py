@@ -11,6 +11,8 @@ from typing import Any
 from harness_worker import RunContext
 
 DIRECTORY_VARIABLE = "E2E_DIRECTORY"
+LONG_S = 40
+"""Longer than any test waits before it does something."""
 
 
 def directory() -> Path:
@@ -31,6 +33,18 @@ def notes_file(base: Path) -> Path:
 def team_file(base: Path, agent: str) -> Path:
     """The script file of an agent that others ask: its turns have their scripts' names."""
     return base / f"{agent}.jsonl"
+
+
+def word_file(base: Path, word: str) -> Path:
+    """What a test makes when it gives a word that somebody waits for."""
+    return base / f"{word}.word"
+
+
+def await_word(word: str) -> None:
+    """Wait until the test gives the word, but not for ever."""
+    until = time.monotonic() + LONG_S
+    while time.monotonic() < until and not word_file(directory(), word).exists():
+        time.sleep(0.02)
 
 
 def turn_file(base: Path, turn_id: str) -> Path:

@@ -1,4 +1,4 @@
-"""Tools that run until somebody stops them, and say when they have left."""
+"""Tools that run until somebody stops them or lets them go on, and say when they have left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness_worker import Effect, RunContext
 from tests.apps.e2e import journal
 from tests.apps.e2e.work import registry
 
-LONG_S = 40
+LONG_S = journal.LONG_S
 
 
 @registry.tool(effect=Effect.READ_ONLY, timeout_s=LONG_S, resource_keys=lambda a: [f"hold:{a.who}"])
@@ -48,3 +48,11 @@ def deaf(ctx: RunContext) -> str:
         except BaseException:  # noqa: BLE001, S112 - that is the fault
             continue
     return "never stopped"
+
+
+@registry.tool(effect=Effect.READ_ONLY, timeout_s=LONG_S, resource_keys=lambda _: [])
+def await_word(word: str, ctx: RunContext) -> str:
+    """Look until the test gives the word."""
+    journal.entered(ctx)
+    journal.await_word(word)
+    return "heard"
