@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,7 +37,8 @@ def kinds(outsider: Outsider, turn: Json) -> list[str]:
 
 def test_approved_calls_run_and_denied_ones_do_not(outsider: Outsider) -> None:
     """All questions are asked at once, calls keep their order, and the model reads why a call was denied."""
-    asked = [call("put", n=1), call("ask_put", n=2), call("ask_put", n=3), call("look", n=4, s=2)]
+    word = uuid.uuid4().hex
+    asked = [call("put", n=1), call("ask_put", n=2), call("ask_put", n=3), call("await_word", word=word)]
     turn = parked(outsider, asked, "done")
     assert [each["outcome"] for each in turn["calls"]] == ["ToolExecutionResult", None, None, None]
     assert [(a["call_id"], a["tool"], a["arguments"]) for a in turn["required_actions"]] == [
@@ -47,8 +49,9 @@ def test_approved_calls_run_and_denied_ones_do_not(outsider: Outsider) -> None:
     assert [action["call_id"] for action in outsider.turn(turn["id"])["required_actions"]] == ["0.1"]
     say(outsider, turn, "0.1", "approve")
     assert say(outsider, turn, "0.1", "deny", status=409)["code"] == "stale_input"
+    outsider.give(word)
     ended = outsider.end(turn["id"])
-    assert contents(ended) == ["put 1", "put 2", "denied: approval: too many", '{"n":4}']
+    assert contents(ended) == ["put 1", "put 2", "denied: approval: too many", "heard"]
     told = kinds(outsider, turn)
     assert (told.count("approval.requested"), told.count("approval.resolved")) == (2, 2)
     assert say(outsider, turn, "0.1", "approve", status=409)["code"] == "turn_finished"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from itertools import groupby
 
 from tests.e2e.outsider import Json, Outsider, call
@@ -37,8 +38,11 @@ def test_log_tells_a_turn_in_order(outsider: Outsider) -> None:
     assert log[-1][1]["output_text"] == "done"
 
 
-def streamed(outsider: Outsider, turn_id: str) -> list[Json]:
-    """All events of a turn's stream; durable events have their ``seq`` as id, hints have neither."""
+def streamed(outsider: Outsider, turn_id: str, word: str) -> list[Json]:
+    """All events of a turn's stream; durable events have their ``seq`` as id, hints have neither.
+
+    The word is given once the stream tells something.
+    """
     told: list[Json] = []
     with outsider.http.stream(
         "GET", f"/v1/turns/{turn_id}/events", headers={"Accept": "text/event-stream"}, timeout=60
@@ -49,14 +53,16 @@ def streamed(outsider: Outsider, turn_id: str) -> list[Json]:
                 event = json.loads(fields["data"])
                 assert str(event.get("seq", "")) == fields.get("id", "")
                 told.append(event)
+                outsider.give(word)
     return told
 
 
 def test_stream_hints_at_tools_that_start(outsider: Outsider) -> None:
     """The stream says that a tool starts before it gives its result; such hints are not among the durable events."""
-    opening = [call("look", n=0, s=1.5)]  # time to open the stream: a hint is told once
+    word = uuid.uuid4().hex
+    opening = [call("await_word", word=word)]  # until the stream is open: a hint is told once
     turn_id = outsider.post(opening, [call("look", n=1), call("put", n=2)], "done")
-    told = streamed(outsider, turn_id)
+    told = streamed(outsider, turn_id, word)
     outsider.end(turn_id)
     hints = [event["data"] for event in told if "seq" not in event and event["type"] == "tool.started"]
     assert [(hint["call_id"], hint["tool"], hint["attempt"]) for hint in hints if hint["call_id"] != "0.0"] == [

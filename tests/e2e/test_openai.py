@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Generator
 from typing import Any, Final
 
 import openai
 import pytest
 from openai import OpenAI
+from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response
 
 from harness_worker.testing.waiting import wait_until
@@ -33,6 +35,13 @@ LOOKS_FIRST: Final[Json] = {
     ]
 }
 """Calls, and what is said before them; models may reuse their ids."""
+
+
+def waits_first(word: str) -> Json:
+    """A step that goes on once the word is given: by then its stream is read, so that the answer is seen in pieces."""
+    says, puts, _ = LOOKS_FIRST["content"]
+    waits = {"type": "tool_use", "id": "toolu_0", "name": "await_word", "input": {"word": word}}
+    return {"content": [says, puts, waits]}
 
 
 @pytest.fixture
@@ -103,12 +112,15 @@ def test_completion_reads_the_conversation_so_far(client: OpenAI, outsider: Outs
 
 def test_completion_is_streamed_as_it_is_said(client: OpenAI, outsider: Outsider) -> None:
     """The stream also has text said before tool calls; its last chunk has the usage, if that was asked for."""
-    metadata = says(outsider, LOOKS_FIRST, SPOKEN)
-    chunks = list(
-        client.chat.completions.create(
-            model="worker", messages=ASKED, metadata=metadata, stream=True, stream_options={"include_usage": True}
-        )
-    )
+    word = uuid.uuid4().hex
+    metadata = says(outsider, waits_first(word), SPOKEN)
+    chunks: list[ChatCompletionChunk] = []
+    for chunk in client.chat.completions.create(
+        model="worker", messages=ASKED, metadata=metadata, stream=True, stream_options={"include_usage": True}
+    ):
+        chunks.append(chunk)
+        if any(choice.delta.content for choice in chunk.choices):
+            outsider.give(word)
     choices = [choice for chunk in chunks for choice in chunk.choices]
     pieces = [choice.delta.content or "" for choice in choices]
     assert "".join(pieces) == f"Let me look.\n\n{ANSWER}"
@@ -165,9 +177,14 @@ def test_response_tells_calls_and_answer(client: OpenAI, outsider: Outsider) -> 
 
 def test_response_is_streamed_as_it_happens(client: OpenAI, outsider: Outsider) -> None:
     """The client's own stream parses every event; the answer comes in pieces and then whole."""
-    metadata = says(outsider, LOOKS_FIRST, SPOKEN)
+    word = uuid.uuid4().hex
+    metadata = says(outsider, waits_first(word), SPOKEN)
+    events: list[Any] = []
     with client.responses.stream(model="worker", input="Where is it?", metadata=metadata) as stream:
-        events = list(stream)
+        for event in stream:
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                outsider.give(word)
         final = stream.get_final_response()
     done = [event.item for event in events if event.type == "response.output_item.done"]
     calls = ["function_call", "function_call_output"]
@@ -204,11 +221,12 @@ def test_conversation_goes_on(client: OpenAI, outsider: Outsider) -> None:
 
 def test_background_response_is_read_later_or_cancelled(client: OpenAI, outsider: Outsider) -> None:
     """It is answered at once, before the turn has ended."""
-    slow = says(outsider, [call("look", n=1, s=1.0)], "done")
+    words = [uuid.uuid4().hex for _ in range(2)]
+    slow, endless = (says(outsider, [call("await_word", word=word)], "done") for word in words)
     response = client.responses.create(model="worker", input="go", metadata=slow, background=True)
     assert response.status in ("queued", "in_progress")
+    outsider.give(words[0])
     assert ended(client, response.id).output_text == "done"
-    endless = says(outsider, [call("look", n=1, s=9.0)], "done")
     response = client.responses.create(model="worker", input="go", metadata=endless, background=True)
     outsider.await_entry(response.id, "0.0")
     assert client.responses.cancel(response.id).status == "cancelled"

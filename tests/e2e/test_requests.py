@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.e2e.outsider import Json, Outsider, call
@@ -10,14 +11,16 @@ from tests.e2e.times import contents
 
 def test_same_key_is_one_turn_while_it_runs_and_after(outsider: Outsider) -> None:
     """A repeat is answered with the first request's turn as it is now; another body under the key is refused."""
-    body = outsider.body([call("put", n=1, s=1.0)], "done")
-    headers = {"Idempotency-Key": "one-turn-only"}
+    word = uuid.uuid4().hex
+    body = outsider.body([call("await_word", word=word)], "done")
+    headers = {"Idempotency-Key": word}
     first = outsider.http.post("/v1/turns", json=body, headers=headers)
     assert first.status_code == 202
     turn_id = first.json()["id"]
     outsider.await_entry(turn_id, "0.0")
     during = outsider.http.post("/v1/turns", json=body, headers=headers)
     assert (during.status_code, during.json()["id"], during.json()["status"]) == (202, turn_id, "running")
+    outsider.give(word)
     outsider.end(turn_id)
     after = outsider.http.post("/v1/turns", json=body, headers=headers)
     assert (after.status_code, after.json()["id"], after.json()["status"]) == (202, turn_id, "completed")
