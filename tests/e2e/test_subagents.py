@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 import pytest
 
@@ -18,8 +18,7 @@ from tests.e2e.workers import await_back, kill
 from tests.stacks import run_harness
 
 HELP = call("helper", input="help")
-PROMPT_S = 6.0
-"""How soon a family is stopped, on a machine that may do other things at the same time."""
+LONG_S = 30.0
 
 
 def post(outsider: Outsider, *steps: Step, helper: Sequence[Step] = ("helped",), expert: Sequence[Step] = ()) -> str:
@@ -65,9 +64,16 @@ def ended_family(outsider: Outsider, turn_id: str) -> list[Json]:
 
 def test_agents_work_side_by_side_and_answer(outsider: Outsider) -> None:
     """Two agents asked in one message work together, before later calls; each is a turn, its answer the result."""
-    spent = {"output_tokens": 5}
-    helper = ([call("look", n=1, s=1.0)], {**script_line("helped"), "usage": spent})
-    turn, *asked = ended_family(outsider, post(outsider, [HELP, HELP, call("put", n=3)], helper=helper))
+    spent, word = {"output_tokens": 5}, uuid.uuid4().hex
+    helper = ([call("await_word", word=word)], {**script_line("helped"), "usage": spent})
+    turn_id = post(outsider, [HELP, HELP, call("put", n=3)], helper=helper)
+
+    def both_work() -> bool:
+        return sum(bool(outsider.entries(child["id"])) for child in children(outsider, turn_id)) == 2
+
+    wait_until(both_work, "both helpers' tools to run", 60)
+    outsider.give(word)
+    turn, *asked = ended_family(outsider, turn_id)
     assert (turn["status"], turn["output_text"]) == ("completed", "done")
     assert [(each["content"], each["outcome"]) for each in turn["calls"][:2]] == [("helped", "ToolExecutionResult")] * 2
     assert [each["child_turn_id"] for each in turn["calls"]] == [*(child["id"] for child in asked), None]
@@ -89,7 +95,7 @@ def test_agents_work_side_by_side_and_answer(outsider: Outsider) -> None:
 @pytest.mark.one_database("postgres")
 def test_cancel_stops_a_family(outsider: Outsider) -> None:
     """Cancelling a turn ends its child and its grandchild at once, and nothing of them happens later."""
-    expert = ([call("hold_write", who="me", s=30.0)],)
+    expert = ([call("hold_write", who="me", s=LONG_S)],)
     turn_id = post(outsider, [HELP], helper=([call("expert", input="?")], "helped"), expert=expert)
 
     def grandchild() -> Json | None:
@@ -98,16 +104,15 @@ def test_cancel_stops_a_family(outsider: Outsider) -> None:
         return found[0] if found and outsider.entries(found[0]["id"]) else None
 
     last = wait_until(grandchild, "the expert's tool to run", 60)
-    began = monotonic()
     outsider.http.post(f"/v1/turns/{turn_id}/cancel")
     wait_until(lambda: outsider.turn(last["id"])["status"] in FINAL, "the expert to end", 60)
-    assert monotonic() - began < PROMPT_S
     family = ended_family(outsider, turn_id)
     assert [each["status"] for each in family] == ["cancelled"] * 3
     assert [each["calls"][0]["content"].partition(":")[0] for each in family] == ["outcome_unknown"] * 3
-    left = [line["event"] for line in outsider.journal(last["id"])]
-    wait_until(lambda: "left" in [line["event"] for line in outsider.journal(last["id"])], "its tool to stop")
-    assert left[0] == "entered"
+    wait_until(lambda: len(outsider.journal(last["id"])) == 2, "its tool to stop")
+    entered, left = outsider.journal(last["id"])
+    assert (entered["event"], left["event"]) == ("entered", "left")
+    assert left["at"] - entered["at"] < LONG_S, "it was stopped before it would have ended by itself"
 
 
 @pytest.mark.one_database("postgres")
@@ -124,7 +129,7 @@ def test_person_is_asked_by_whoever_asked_first(outsider: Outsider) -> None:
         assert outsider.turn(turn_id)["status"] == "running"
         said = {"call_id": action["call_id"], "decision": "approve"}
         assert outsider.http.post(f"/v1/turns/{waiting['id']}/inputs", json=said).status_code == 202
-        assert below(outsider, turn_id) == []
+        assert action not in below(outsider, turn_id)
         waited.append(waiting)
     family = ended_family(outsider, turn_id)
     assert [each["output_text"] for each in family] == ["done", "helped", "known"]
