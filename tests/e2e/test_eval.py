@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -49,6 +50,15 @@ class Evaluator:
         lines = [{"input": "go", "metadata": {"script": name}, **case} for case in cases]
         self.cases.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
+    def write_held(self, quick: int, held: int) -> str:
+        """Write cases of which the later ones are not over until a word is given; returns that word."""
+        word = uuid.uuid4().hex
+        done = add_script(self._outsider.directory, SUNNY)
+        waits = add_script(self._outsider.directory, ([call("await_word", word=word)], "done"))
+        scripts = [done] * quick + [waits] * held
+        self.write(SUNNY, *({"id": str(n), "metadata": {"script": script}} for n, script in enumerate(scripts)))
+        return word
+
     def command(self, *options: str) -> list[str]:
         """The command line."""
         stack = ("--url", self._outsider.stack.gateway_url)
@@ -75,6 +85,11 @@ class Evaluator:
         answer = self._outsider.http.get("/v1/turns", params={"metadata.sweep": sweep, "limit": 200})
         assert answer.status_code == 200, answer.text
         return answer.json()["data"]
+
+    def is_at(self, sweep: str, *, asked: int, done: int = 0) -> bool:
+        """Whether so many cells of a sweep were asked, and so many are among the results."""
+        told = self.out.read_text().splitlines() if self.out.exists() else []
+        return (len(self.turns(sweep)), len(told)) == (asked, done)
 
     def results(self) -> list[Json]:
         """The lines of the file of results."""
@@ -169,18 +184,19 @@ def test_eval_checks_with_own_code(evaluator: Evaluator, tmp_path: Path) -> None
 
 def test_killed_eval_goes_on_and_asks_nothing_twice(evaluator: Evaluator, outsider: Outsider) -> None:
     """If the command, the tool workers and the gateway are killed, the same command does the rest once."""
-    evaluator.write(SLOW, *({"id": str(number)} for number in range(10)))
+    word = evaluator.write_held(2, 8)
     options = ("--agent", "worker", "--name", NAME, "--out", str(evaluator.out), "--concurrency", "4")
     with evaluator.start(*options) as running:
-        wait_until(lambda: len(evaluator.turns(NAME)) >= 6, "some cells to be asked", 60)
+        wait_until(lambda: evaluator.is_at(NAME, asked=6, done=2), "some cells to be asked", 60)
         running.kill()
     made = {turn["id"] for turn in evaluator.turns(NAME)}
-    assert len(made) < 10
+    assert len(made) == 6
     lines = evaluator.out.read_text()
     with evaluator.out.open("a") as torn:
         torn.write(lines[:70])
     tools = kill(outsider, "tools")
     kill(outsider, "gateway")
+    outsider.give(word)
     found = evaluator.report(*options)
     await_back(outsider, "tools", tools)
     turns = evaluator.turns(NAME)
@@ -193,20 +209,21 @@ def test_killed_eval_goes_on_and_asks_nothing_twice(evaluator: Evaluator, outsid
     assert (again, len(evaluator.turns(NAME)), len(evaluator.results())) == (found, 10, 10)
 
 
-def test_interrupted_eval_leaves_its_turns_and_goes_on(evaluator: Evaluator) -> None:
+def test_interrupted_eval_leaves_its_turns_and_goes_on(evaluator: Evaluator, outsider: Outsider) -> None:
     """Ctrl-C exits at once with 130 and says how to continue; the next run uses the turns that were already made."""
     sweep = "interrupted"
-    evaluator.write(SLOW, *({"id": str(number)} for number in range(6)))
+    word = evaluator.write_held(0, 6)
     options = ("--agent", "worker", "--name", sweep, "--concurrency", "3")
     with evaluator.start(*options) as running:
-        wait_until(lambda: len(evaluator.turns(sweep)) >= 2, "some cells to be asked", 60)
+        wait_until(lambda: evaluator.is_at(sweep, asked=3), "some cells to be asked", 60)
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "Traceback" not in told
     assert "turns that were begun go on. The same command with --name interrupted goes on too." in told
     made = {turn["id"] for turn in evaluator.turns(sweep)}
-    assert len(made) <= 3
+    assert len(made) == 3
+    outsider.give(word)
     found = evaluator.report(*options)
     turns = evaluator.turns(sweep)
     assert (found["agents"][0]["passed"], len(turns)) == (6, 6)
@@ -265,7 +282,12 @@ def test_eval_takes_up_what_waited_for_a_person(evaluator: Evaluator, outsider: 
     sweep = "with a person"
     evaluator.write([[call("ask_put", n=1)], "done"], {"id": "a"})
     options = ("--agent", "worker", "--name", sweep, "--out", str(evaluator.out))
-    late = evaluator.run(*options, "--timeout", "8", code=1)
+    with evaluator.start(*options) as asking:
+        wait_until(
+            lambda: [turn["status"] for turn in evaluator.turns(sweep)] == ["requires_action"], "the question", 60
+        )
+        asking.kill()
+    late = evaluator.run(*options, "--timeout", "1", code=1)
     (turn,) = evaluator.turns(sweep)
     assert f"harness turns approve {turn['id']} --url {outsider.stack.gateway_url}, or deny" in late.stderr
     assert "the turn waits for a person to approve ask_put" in late.stdout
