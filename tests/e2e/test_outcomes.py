@@ -245,8 +245,9 @@ def test_tool_may_start_processes_of_python(turns: Posted) -> None:
 def test_tool_may_print_as_a_script_does(turns: Posted, outsider: Outsider) -> None:
     """Its streams are files like a script's, and each line is one in the worker's log."""
     assert contents(turns["speak"]) == ["spoken"]
-    said = {line.partition("| ")[2] for line in (outsider.stack.home / "logs" / "up.log").read_text().splitlines()}
-    assert said >= {"said lark", "written lark", "echoed lark", "complained of lark"}
+    log = outsider.stack.home / "logs" / "up.log"
+    words = {"said lark", "written lark", "echoed lark", "complained of lark"}
+    wait_until(lambda: words <= {line.partition("| ")[2] for line in log.read_text().splitlines()}, "its lines")
 
 
 def test_child_that_a_tool_forks_never_acts_as_the_tool(turns: Posted) -> None:

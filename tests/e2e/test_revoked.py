@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Generator
 from typing import Any
 
@@ -18,7 +19,10 @@ from tests.stacks import role_pid
 
 pytestmark = pytest.mark.one_database("sqlite")
 
-SLOW: Json = {"content": [{"type": "text", "text": "done"}], "latency_s": 5.0}
+TERMINATED: list[tuple[list[tuple[str, Any]], str, int]] = [
+    ([call("linger")], "attempt 2", 2),
+    ([call("hold_write", who="me", s=30.0)], "outcome_unknown: hold_write started", 1),
+]
 
 
 @pytest.fixture
@@ -28,13 +32,15 @@ def operator(outsider: Outsider) -> Generator[Celery]:
         yield app
 
 
-def running(operator: Celery, name: str) -> str:
-    """The id of a task of that name, as soon as one runs."""
+def running(operator: Celery, name: str, turn_id: str) -> str:
+    """The id of the turn's task of that name, as soon as one runs."""
     inspect: Any = operator.control.inspect(timeout=1.0)
 
     def ids() -> list[str]:
         answers: dict[str, list[Json]] = inspect.active() or {}
-        return [task["id"] for tasks in answers.values() for task in tasks if task["name"] == name]
+        return [
+            task["id"] for tasks in answers.values() for task in tasks if task["name"] == name and turn_id in str(task)
+        ]
 
     return wait_until(ids, f"a task {name} to run", 30)[0]
 
@@ -52,14 +58,16 @@ def log_of(outsider: Outsider) -> str:
 
 def test_look_at_a_turn_that_is_terminated_goes_on(outsider: Outsider, operator: Celery) -> None:
     """A thread cannot be ended: the worker says so, and the turn ends as if nobody had tried."""
-    turn_id = outsider.post(SLOW)
-    looking = running(operator, "turn.advance")
+    word = uuid.uuid4().hex
+    turn_id = outsider.hold(word)
+    looking = running(operator, "turn.advance", turn_id)
     terminate(operator, looking)
+    goes_on = f"turn.advance[{looking}] goes on: a thread cannot be terminated"
+    wait_until(lambda: goes_on in log_of(outsider), "the worker to say so", 30)
+    outsider.give(word)
     turn = outsider.end(turn_id)
     assert (turn["status"], turn["output_text"]) == ("completed", "done")
-    log = log_of(outsider)
-    assert f"turn.advance[{looking}] goes on: a thread cannot be terminated" in log
-    assert "NotImplementedError" not in log
+    assert "NotImplementedError" not in log_of(outsider)
 
 
 def test_turn_that_is_stored_goes_on_though_its_message_is_terminated(outsider: Outsider, operator: Celery) -> None:
@@ -72,23 +80,23 @@ def test_turn_that_is_stored_goes_on_though_its_message_is_terminated(outsider: 
     assert outsider.end(sent.id)["status"] == "completed"
 
 
-@pytest.mark.parametrize(("tool", "said"), [("look", '{"n":1}'), ("put", "outcome_unknown: put started")])
+@pytest.mark.parametrize(("asked", "said", "times"), TERMINATED, ids=["read", "write"])
 def test_call_that_is_terminated_is_as_if_its_process_had_died(
-    outsider: Outsider, operator: Celery, tool: str, said: str
+    outsider: Outsider, operator: Celery, asked: list[tuple[str, Any]], said: str, times: int
 ) -> None:
     """Its turn is looked at at once: a read runs again, and of a write nobody can say whether it happened."""
-    turn_id = outsider.post([call(tool, n=1, s=4.0)], "done")
+    turn_id = outsider.post(asked, "done")
     outsider.await_entry(turn_id, "0.0")
-    terminate(operator, running(operator, f"tool.{tool}"))
+    terminate(operator, running(operator, f"tool.{asked[0][0]}", turn_id))
     turn = outsider.end(turn_id)
     assert turn["output_text"] == "done"
     assert contents(turn)[0].startswith(said)
-    assert len(outsider.entries(turn_id)) == (2 if tool == "look" else 1)
+    assert len(outsider.entries(turn_id)) == times
 
 
 def test_coordinator_that_is_told_to_quit_at_once_leaves_its_turns_to_others(outsider: Outsider) -> None:
     """Its threads cannot be ended, which is no error: the turn goes on in the process that takes its place."""
-    turn_id = outsider.post(SLOW)
+    turn_id = outsider.post({"content": [{"type": "text", "text": "done"}], "latency_s": 5.0})
     wait_until(lambda: outsider.turn(turn_id)["status"] == "running", "the turn to run", 30)
     pid = role_pid(outsider.stack.home, "coordinator")
     os.kill(pid, signal.SIGQUIT)

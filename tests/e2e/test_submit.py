@@ -250,9 +250,8 @@ def test_message_that_nobody_can_take_shows_nobody_what_it_says(outsider: Outsid
             said: Any = [[], asked, {}]
             sender.publish(said, routing_key="turns.interactive", serializer="json", headers=headers)
     assert outsider.run([call("look", n=n) for n in range(8)], "done")["output_text"] == "done"
-    log = log_of(outsider)
-    assert "withheld: it may tell what somebody said" in log
-    assert secret not in log
+    wait_until(lambda: "withheld: it may tell what somebody said" in log_of(outsider), "a word in the log", REPLY_S)
+    assert secret not in log_of(outsider)
 
 
 def test_log_of_workers_names_the_turn_and_the_call(outsider: Outsider, producer: Celery) -> None:
@@ -261,11 +260,15 @@ def test_log_of_workers_names_the_turn_and_the_call(outsider: Outsider, producer
     submitted = str(submit(producer, {"agent": "worker", "input": secret}).id)
     _wait_until_stored(outsider, submitted)
     turn = outsider.run([call("look", n=1)], "done")
-    lines = [line for line in log_of(outsider).splitlines() if " received: " in line]
-    assert any("Task turn.submit[" in line and f"{{'turn': '{submitted}'}}" in line for line in lines)
-    assert any("Task turn.advance[" in line and turn["id"] in line for line in lines)
-    called = [line for line in lines if "Task tool.look[" in line and turn["id"] in line]
-    assert ["'call': '0.0'" in line for line in called] == [True]
+
+    def received(task: str, words: str) -> list[str]:
+        lines = [line for line in log_of(outsider).splitlines() if f"Task {task}[" in line and " received: " in line]
+        return [line for line in lines if words in line]
+
+    wait_until(lambda: received("turn.submit", f"{{'turn': '{submitted}'}}"), "the message of the turn", REPLY_S)
+    wait_until(lambda: received("turn.advance", turn["id"]), "the wake-up of the other turn", REPLY_S)
+    called = wait_until(lambda: received("tool.look", turn["id"]), "its call, of which there may be copies", REPLY_S)
+    assert ["'call': '0.0'" in line for line in called] == [True] * len(called)
     assert secret not in log_of(outsider)
 
 
