@@ -47,11 +47,17 @@ def lost_nothing(turns: list[Json]) -> bool:
 def test_groups_share_the_work_and_stop_without_loss(outsider: Outsider, second_group: tuple[Worker, Worker]) -> None:
     """Two groups of workers share turns; while turns run, stopping one and then draining the other loses nothing."""
     coordinator, tools = second_group
+    done: list[Json] = []
+
+    def have_shared() -> bool:
+        done.append(outsider.run(*STEPS))
+        return len(hosts(done)) >= 2
+
+    wait_until(have_shared, "both to have worked", 60)
     ids = [outsider.post(*STEPS) for _ in range(12)]
     outsider.await_entry(ids[2], "0.0")
     stopped = {role: stop(outsider, role) for role in ("tools", "coordinator")}
-    turns = [outsider.end(turn_id) for turn_id in ids]
-    assert len(hosts(turns)) >= 2
+    turns = [*done, *(outsider.end(turn_id) for turn_id in ids)]
     assert lost_nothing(turns)
     for role, pid in stopped.items():
         await_back(outsider, role, pid)

@@ -8,6 +8,7 @@ import pytest
 
 from harness_worker.core.tracing.trace import trace_id_of, turn_span_id
 from harness_worker.entrypoints.stack import open_stack
+from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
 from tests.collector import Collector, Taken, collecting
 from tests.e2e.outsider import Outsider, Step, call
@@ -101,7 +102,15 @@ def test_coordinators_tell_each_turn_once(
     monkeypatch.setenv(ENDPOINT, collector.url)
     with worker(traced, "second", "coordinator", "--concurrency", "2") as second:
         second.await_ready()
-        ids = [traced.post("done", agent="modest") for _ in range(16)]
+        ids: list[str] = []
+
+        def have_shared() -> bool:
+            ids.append(traced.run("done", agent="modest")["id"])
+            told = second.log.read_text()
+            return len({turn_id in told for turn_id in ids}) == 2
+
+        wait_until(have_shared, "both to have driven a turn", 60)
+        ids += [traced.post("done", agent="modest") for _ in range(14)]
         for turn_id in ids:
             traced.end(turn_id)
         assert second.stop() == 0
