@@ -15,6 +15,7 @@ import pytest
 from celery import Celery
 from redis import Redis
 
+from harness_worker import GatewayClient
 from harness_worker.entrypoints.stack import StackInfo, open_stack
 from harness_worker.testing.services import valkey_service
 from harness_worker.testing.waiting import wait_until
@@ -50,8 +51,8 @@ def messages(url: str, task: str) -> set[str]:
 
 def test_shared_tasks_go_to_the_broker_of_the_application(stack: StackInfo, fleet_url: str) -> None:
     """A tool, its threads, hooks and judges send to the application's broker alone, and can wait for results."""
-    asked = {"agent": "clerk", "input": "Pay."}
-    turn = httpx2.post(f"{stack.gateway_url}/v1/turns", json=asked, headers={"Prefer": "wait=20"}, timeout=30).json()
+    with GatewayClient(stack.gateway_url) as client:
+        turn = client.wait(client.create_turn("clerk", "Pay.")["id"], 60)
     assert [(call["outcome"], call["content"]) for call in turn["calls"]] == [("ToolExecutionResult", "asked")]
     scores = f"{stack.gateway_url}/v1/turns/{turn['id']}/scores"
     (score,) = wait_until(lambda: [each for each in httpx2.get(scores).json()["data"] if each["at"]], "its score", 60)
