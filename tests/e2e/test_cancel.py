@@ -19,16 +19,16 @@ COORDINATORS = 8
 PROCESSES = 4
 LONG_S = 30
 
-TARGET_S = 1.0
-"""What is promised on a system that is not overloaded."""
+THINKS_S = 50
+"""Longer than a test needs, on a slow machine too, to make all that waits for models."""
 
-BOUND_S = 6.0
-"""What is asserted: the machine that runs the tests may do other things at the same time."""
+TARGET_S = 1.0
+"""What is promised on a system that is not overloaded; what is asserted is that nothing ended by itself."""
 
 
 def thinks() -> Json:
     """A script line of a model that answers slowly."""
-    return {"content": [{"type": "text", "text": "never said"}], "latency_s": LONG_S}
+    return {"content": [{"type": "text", "text": "never said"}], "latency_s": THINKS_S}
 
 
 class Canceller:
@@ -45,31 +45,34 @@ class Canceller:
         self._label = f"cancel on {database}, {case}"
 
     def cancel(self, turn_id: str) -> Json:
-        """Cancel a turn and return it as it ended, within the bound."""
+        """Cancel a turn and return it as it ended."""
         began = monotonic()
         answer = self.outsider.http.post(f"/v1/turns/{turn_id}/cancel")
         answered_s = monotonic() - began
         assert answer.status_code == 202, answer.text
         wait_until(lambda: self.outsider.turn(turn_id)["status"] in FINAL, "the turn to end", LONG_S)
-        self._within("turn ended", monotonic() - began)
+        self._tell("turn ended", monotonic() - began)
         turn = self.outsider.end(turn_id)
         assert (turn["status"], turn["stop_reason"], turn["error"]) == ("cancelled", "cancelled", None)
-        self._within("answered", answered_s)
+        self._tell("answered", answered_s)
         return turn
 
     def stops(self, what: str, has_stopped: Callable[[], bool], since: float) -> None:
-        """Check that something stops within the bound, counted from ``since`` (``time.monotonic``)."""
+        """Wait until something has stopped; ``since`` is when the cancel was sent (``time.monotonic``)."""
         wait_until(has_stopped, what, LONG_S)
-        self._within(what, monotonic() - since)
+        self._tell(what, monotonic() - since)
 
-    def _within(self, what: str, took_s: float) -> None:
+    def _tell(self, what: str, took_s: float) -> None:
         slow = "" if took_s <= TARGET_S else f"  (over {TARGET_S:g} s: is the machine busy?)"
         print(f"{self._label}: {what} after {took_s:.2f} s{slow}")  # noqa: T201 - figures for whoever runs with -s
-        assert took_s < BOUND_S
 
     def left(self, turn_id: str) -> list[Json]:
-        """Those bodies of the turn's tools that have ended."""
-        return [line for line in self.outsider.journal(turn_id) if line["event"] == "left"]
+        """Those bodies of the turn's tools that have ended, none of them by itself."""
+        journal = self.outsider.journal(turn_id)
+        left = [line for line in journal if line["event"] == "left"]
+        entered = {line["call"]: line["at"] for line in journal if line["event"] == "entered"}
+        assert all(line["at"] - entered[line["call"]] < LONG_S for line in left), journal
+        return left
 
 
 @pytest.fixture
