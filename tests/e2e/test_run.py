@@ -11,17 +11,18 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
 from harness_worker.client.client import GatewayClient
 from harness_worker.demo.database import shop_file
 from harness_worker.entrypoints.stack import StackInfo, open_stack
 from harness_worker.testing.waiting import wait_until
-from tests.stacks import HARNESS, run_harness
+from tests.stacks import HARNESS, role_pid, run_harness
 
 SHOP: Final = "harness_worker.demo.shop:registry"
 ROOT: Final = Path(__file__).parents[2]
@@ -121,10 +122,13 @@ def test_run_without_a_stack_says_how_to_start_one(options: list[str], tmp_path:
 
 def test_run_interrupted_cancels_its_turn(stack: StackInfo) -> None:
     """Ctrl-C cancels the turn, so that none runs on that nobody waits for."""
-    slow = ("run", "hi", "--metadata", "script=address", "--url", stack.gateway_url)
-    with subprocess.Popen([*HARNESS, *slow], stderr=subprocess.PIPE, text=True) as process:
+    asked = ("run", "hi", "--metadata", "script=address", "--url", stack.gateway_url)
+    with (
+        standing_still(role_pid(stack.home, "tools")),
+        subprocess.Popen([*HARNESS, *asked], stderr=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stderr is not None
-        process.stderr.readline()  # the model has asked for the slow tool
+        process.stderr.readline()  # the model has asked for tools
         process.send_signal(signal.SIGINT)
         told = process.stderr.read()
     assert process.returncode not in (0, None)
@@ -132,6 +136,17 @@ def test_run_interrupted_cancels_its_turn(stack: StackInfo) -> None:
     with GatewayClient(stack.gateway_url) as client:
         ended = wait_until(lambda: _if_final(client.turn(turn_id)), "the turn to end", 60)
     assert ended["status"] == "cancelled"
+
+
+@contextmanager
+def standing_still(pid: int) -> Generator[None]:
+    """Meanwhile the process does nothing."""
+    process = psutil.Process(pid)
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
 
 
 def _if_final(turn: dict[str, Any]) -> dict[str, Any] | None:
