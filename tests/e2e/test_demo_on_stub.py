@@ -23,7 +23,6 @@ SHOP: Final = "harness_worker.demo.shop:registry"
 ADDRESS: Final = "12 Harbour Street, 5003 Bergen"
 QUESTION: Final = f"Where is my order 1042? I'm moving to {ADDRESS}."
 ANSWER: Final = "It is in our warehouse and will go to your new address."
-CANCELLED_WITHIN_S: Final = 1.0
 PAUSE_S: Final = 15
 pytestmark = pytest.mark.xdist_group("shop-on-stub")
 
@@ -147,27 +146,17 @@ def test_text_is_seen_live_and_costs_no_number(stub: MessagesStub, client: Gatew
 
 
 def test_cancel_in_the_middle_of_the_text_closes_the_connection(stub: MessagesStub, client: GatewayClient) -> None:
-    """Within a second the connection to the provider is closed and the turn is over, with the text said so far.
-
-    Of three tries one must be that quick, because the machine may stand still for a moment.
-    """
-    assert any(_cancelled_after_s(stub, client) < CANCELLED_WITHIN_S for _ in range(3))
-
-
-def _cancelled_after_s(stub: MessagesStub, client: GatewayClient) -> float:
+    """The connection to a provider that would never end is closed, and the turn is over, with the text said so far."""
     before = len(stub.asked)
     stub.answer(said(ANSWER, ending=Ending.HANG, after=4))
     turn = client.create_turn(**asked())
     request = wait_until(lambda: stub.asked[before] if len(stub.asked) > before else None, "the model call")
     wait_until(request.sent.is_set, "the beginning of the text")
-    cancelled_at = time.monotonic()
     client.cancel(turn["id"])
     assert request.left.wait(20)
     ended = wait_until(lambda: _ended(client, turn["id"]), "the end")
-    took_s = time.monotonic() - cancelled_at
     assert ended["status"] == "cancelled"
     assert ANSWER[:16].startswith(ended["output_text"])  # what had been read by then
-    return took_s
 
 
 def test_demo_command_says_that_claude_answers(stub: MessagesStub, tmp_path_factory: pytest.TempPathFactory) -> None:

