@@ -19,6 +19,11 @@ def flower(stack: StackInfo, path: str) -> httpx2.Response:
     return httpx2.get(f"{stack.flower_url}{path}", timeout=20, trust_env=False)
 
 
+def await_listening(stack: StackInfo) -> None:
+    """Wait until Flower has heard of both workers: what happens before it listens it never shows."""
+    wait_until(lambda: len(flower(stack, "/api/workers?status=1").json()) == 2, "Flower to listen", 60)
+
+
 def tasks_of(stack: StackInfo, turn: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tasks that Flower shows for a turn, once it has seen all of its calls.
 

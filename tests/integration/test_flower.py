@@ -24,7 +24,7 @@ from harness_worker.entrypoints.stack import StackInfo, running_stack
 from harness_worker.errors import ConfigError
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import Priority, turn_queue
-from tests.integration.flower_kit import SHOP, flower, tasks_of
+from tests.integration.flower_kit import SHOP, await_listening, flower, tasks_of
 from tests.stacks import harness_up, none_runs, role_pid, run_here
 
 TURNS: Final = turn_queue(Priority.INTERACTIVE)
@@ -38,6 +38,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[StackInfo]:
     """The shop's stack with Flower; each test must leave it healthy."""
     home = tmp_path_factory.mktemp("flower") / "home"
     with harness_up(home, "--app", SHOP, "--flower", "--flower-port", "0") as up:
+        await_listening(up.info())
         yield up.info()
         children = up.children()
         up.process.terminate()
@@ -165,6 +166,7 @@ def test_killed_flower_is_started_again(stack: StackInfo) -> None:
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: role_pid(stack.home, "flower") not in (0, killed), "flower to come back", 60)
     wait_until((stack.home / "run" / "flower.ready").exists, "flower to answer again", 60)
+    await_listening(stack)
     assert len(flower(stack, "/api/workers").json()) == 2
 
 

@@ -11,7 +11,7 @@ import pytest
 from harness_worker.client.client import GatewayClient
 from harness_worker.demo.conversations import CONVERSATIONS, Conversation
 from tests.browser import look
-from tests.integration.flower_kit import SHOP, tasks_of
+from tests.integration.flower_kit import SHOP, await_listening, tasks_of
 from tests.stacks import harness_up
 
 IMAGES_VARIABLE: Final = "HARNESS_TEST_IMAGES"
@@ -33,6 +33,7 @@ def test_flower_page_shows_each_turn_and_call(tmp_path: Path) -> None:
         harness_up(tmp_path / "home", "--app", SHOP, "--flower", "--flower-port", "0") as up,
         GatewayClient(up.info().gateway_url) as client,
     ):
+        await_listening(up.info())
         turns = [client.create_turn(**_body(asked), wait_s=30) for asked in CONVERSATIONS]
         turn = turns[-1]
         tasks_of(up.info(), turn)
