@@ -20,8 +20,16 @@ def flower(stack: StackInfo, path: str) -> httpx2.Response:
 
 
 def await_listening(stack: StackInfo) -> None:
-    """Wait until Flower has heard of both workers: what happens before it listens it never shows."""
-    wait_until(lambda: len(flower(stack, "/api/workers?status=1").json()) == 2, "Flower to listen", 60)
+    """Wait until Flower has heard of both workers, and has their answers.
+
+    What happens before it listens it never shows, and what is not answered within a second it asks for again later.
+    """
+
+    def knows_both() -> bool:
+        heard, told = (flower(stack, f"/api/workers{query}").json() for query in ("?status=1", ""))
+        return len(heard) == 2 and [{"stats", "active_queues"} <= said.keys() for said in told.values()] == [True] * 2
+
+    wait_until(knows_both, "Flower to listen", 60)
 
 
 def tasks_of(stack: StackInfo, turn: Mapping[str, Any]) -> list[dict[str, Any]]:
