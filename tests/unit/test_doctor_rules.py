@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from api_gateway.config import Settings as GatewaySettings
@@ -10,7 +13,7 @@ from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
 from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool, judge_postgres
 from harness_worker.entrypoints.doctor.finding import State
 from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
-from harness_worker.entrypoints.doctor.workers import Worker, check_catalogue, check_workers
+from harness_worker.entrypoints.doctor.workers import Worker, answering, check_catalogue, check_workers
 
 TOOLS = Worker(name="tools-7@host", tasks=frozenset({"tool.a"}), queues=("tools",))
 
@@ -78,6 +81,39 @@ def test_clocks_more_than_a_second_apart_are_a_warning() -> None:
     assert apart.state is State.WARNING
     assert "1.2 s apart" in apart.said
     assert list(judge_clocks({})) == []
+
+
+NEEDS_S = {"coordinator@host": 0.1, "tools@host": 1.5}
+
+
+class Control:
+    """Celery's remote control of two workers, of which one needs a while for each answer."""
+
+    def inspect(self, names: Sequence[str] | None = None, *, timeout: float, limit: int | None = None) -> Control:
+        """See ``celery.app.control.Control.inspect``."""
+        assert limit == (None if names is None else len(names))
+        self.answers = [name for name, needs_s in NEEDS_S.items() if needs_s < timeout]
+        return self
+
+    def ping(self) -> dict[str, Any] | None:
+        """Who answers."""
+        return {name: {"ok": "pong"} for name in self.answers} or None
+
+    def registered(self) -> dict[str, Any] | None:
+        """What they run."""
+        return {name: [f"{name}.task"] for name in self.answers} or None
+
+    def active_queues(self) -> dict[str, Any] | None:
+        """What they take."""
+        return {name: [{"name": "queue"}] for name in self.answers} or None
+
+
+def test_worker_that_is_busy_is_asked_again() -> None:
+    """It may need more than a second for its answer, but is not missing for that."""
+    found = answering(Control().inspect)
+    assert [(each.name, each.tasks, each.queues) for each in found] == [
+        (name, frozenset({f"{name}.task"}), ("queue",)) for name in NEEDS_S
+    ]
 
 
 def test_workers_of_both_roles_are_needed() -> None:

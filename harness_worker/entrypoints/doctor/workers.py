@@ -16,7 +16,8 @@ from harness_worker.entrypoints.worker.name import role_of
 from harness_worker.entrypoints.worker.roles import Role
 from harness_worker.wire import TOOL_TASK_PREFIX, Priority, turn_queue
 
-ANSWER_S: Final = 1.0
+ANSWERS_S: Final = (1.0, 3.0)
+"""How long answers are waited for, in seconds; the second time if a role or an answer was missing: some are busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Worker:
 
 
 def living_workers(addresses: Addresses) -> list[Worker]:
-    """The workers that answer within ``ANSWER_S``, by name.
+    """The workers that answer, by name.
 
     Raises:
         TransientError: The broker does not answer, or refuses.
@@ -50,14 +51,24 @@ def living_workers(addresses: Addresses) -> list[Worker]:
     ) as app:
         control: Any = app.control
         with broker_errors_are_transient():
-            return _asked(control.inspect)
+            return answering(control.inspect)
 
 
-def _asked(inspect: Callable[..., Any]) -> list[Worker]:
-    names = sorted(inspect(timeout=ANSWER_S).ping() or {})
+def answering(inspect: Callable[..., Any]) -> list[Worker]:
+    """The workers that answer ``celery.app.control.Control.inspect``, by name."""
+    found: list[Worker] = []
+    for timeout_s in ANSWERS_S:
+        found = _asked(inspect, timeout_s)
+        if {worker.role for worker in found} == {*Role} and all(worker.tasks and worker.queues for worker in found):
+            break
+    return found
+
+
+def _asked(inspect: Callable[..., Any], timeout_s: float) -> list[Worker]:
+    names = sorted(inspect(timeout=timeout_s).ping() or {})
     if not names:
         return []
-    told = inspect(names, timeout=ANSWER_S)
+    told = inspect(names, timeout=timeout_s, limit=len(names))
     tasks: dict[str, list[str]] = told.registered() or {}
     queues: dict[str, list[dict[str, Any]]] = told.active_queues() or {}
     return [
@@ -76,7 +87,7 @@ def check_workers(workers: Sequence[Worker], home_option: str) -> Iterator[Findi
         mine = [worker for worker in workers if worker.role == role]
         mend = f"start one: harness worker --role {role} --app package.module:registry{home_option}"
         if not mine:
-            yield wrong("workers", f"no {role} worker answers within {ANSWER_S:g} s", mend)
+            yield wrong("workers", f"no {role} worker answers within {ANSWERS_S[-1]:g} s", mend)
             continue
         taken = {queue for worker in mine for queue in worker.queues}
         queues = ", ".join(sorted(taken)) or "none"
