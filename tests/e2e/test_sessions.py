@@ -33,7 +33,7 @@ def test_turns_posted_at_once_run_one_at_a_time(outsider: Outsider, session_id: 
 
 def test_busy_session_rejects_queues_or_interrupts(outsider: Outsider, session_id: str) -> None:
     """While a turn runs, another post is refused with 409, waits, or takes its place."""
-    running = outsider.post([call("look", n=1, s=30)], "never said", session_id=session_id)
+    running = outsider.post([call("hold", who="a", s=30)], "never said", session_id=session_id)
     outsider.await_entry(running, "0.0")
     queued = outsider.post("never said either", session_id=session_id, multitask="enqueue")
     refused = outsider.http.post("/v1/turns", json=outsider.body("x", session_id=session_id, multitask="reject"))

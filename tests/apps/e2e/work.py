@@ -159,7 +159,7 @@ def save(n: int, ctx: RunContext) -> str:
     return f"saved {n}"
 
 
-@registry.tool(effect=Effect.LOCAL_WRITE, lock="order:{order}", timeout_s=20)
+@registry.tool(effect=Effect.LOCAL_WRITE, lock="order:{order}", timeout_s=40)
 def reserve(order: str, ctx: RunContext, s: float = 0.0) -> str:
     """Work on an order that nobody else works on meanwhile, for some seconds."""
     journal.entered(ctx, fence=ctx.fence)
