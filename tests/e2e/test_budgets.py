@@ -11,6 +11,9 @@ from tests.e2e.outsider import Json, Outsider, Posted, Step, call
 from tests.e2e.times import contents, finished, started
 
 LOOK = [call("look", n=1)]
+LONG_S = 25.0
+"""Longer than those turns have that are cut."""
+
 BLOCK = {"type": "tool_use", "id": "t", "name": "look", "input": {"n": 1}}
 
 
@@ -20,6 +23,9 @@ def text(words: str, **more: object) -> Json:
 
 
 CASES: dict[str, tuple[tuple[Step, ...], Mapping[str, Any]]] = {
+    # before all others, which would keep them waiting: their calls must begin within their time
+    "read_too_long": (([call("look", n=1, s=LONG_S)], "never said"), {"timeout_s": 6}),
+    "write_too_long": (([call("put", n=1, s=LONG_S), call("put", n=2)], "never said"), {"timeout_s": 6}),
     "max_steps": ((LOOK, LOOK, "never said"), {"max_steps": 2}),
     "no_steps": (("never said",), {"max_steps": 0}),
     "max_tool_calls": (([call("look", n=n) for n in range(4)], "done"), {"max_tool_calls": 2}),
@@ -33,10 +39,8 @@ CASES: dict[str, tuple[tuple[Step, ...], Mapping[str, Any]]] = {
     "no_progress": ((LOOK, LOOK, LOOK, "never said"), {}),
     "slow_progress": ((LOOK, LOOK, [call("look", n=2)], LOOK, LOOK, "done"), {}),
     "tokens": (({"content": [BLOCK], "usage": {"input_tokens": 90, "output_tokens": 20}}, "x"), {"max_tokens": 100}),
-    "read_too_long": (([call("look", n=1, s=25)], "never said"), {"timeout_s": 6}),
-    "write_too_long": (([call("put", n=1, s=25), call("put", n=2)], "never said"), {"timeout_s": 6}),
     "no_time": (("never said",), {"timeout_s": 0}),
-    "model_too_slow": ((text("never said", latency_s=20),), {"timeout_s": 1}),
+    "model_too_slow": ((text("never said", latency_s=LONG_S),), {"timeout_s": 1}),
     "model_error": ((LOOK, {"error": "overloaded for good"}), {}),
     "exhausted": ((LOOK,), {}),
     "max_tokens": ((text("I was sayi", stop_reason="max_tokens"),), {}),
@@ -157,7 +161,7 @@ def test_read_longer_than_its_turn_times_out(turns: Posted) -> None:
     assert read["outcome"] == "ToolTimeout"
     had_s = float(read["content"].removeprefix("timeout: look did not finish within ").removesuffix(" s"))
     assert 0 < had_s <= 6
-    assert 5.9 < finished(turn).timestamp() - _created(turn) < 20
+    assert 5.9 < finished(turn).timestamp() - _created(turn) < LONG_S
 
 
 def test_write_longer_than_its_turn_is_in_doubt(turns: Posted) -> None:
@@ -172,7 +176,7 @@ def test_write_longer_than_its_turn_is_in_doubt(turns: Posted) -> None:
 def test_model_longer_than_its_turn_is_cut(turns: Posted) -> None:
     """The turn ends at its deadline although its model has not answered."""
     turn = turns["model_too_slow"]
-    assert finished(turn).timestamp() - _created(turn) < 15
+    assert finished(turn).timestamp() - _created(turn) < LONG_S
     assert "never said" not in str(turn)
 
 
