@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -109,6 +110,6 @@ def _pass(turn: Turn, call: Call, remaining_s: float) -> GatePass:
         call_id=call.call_id,
         tool_use_id=call.tool_use_id,
         attempt=call.attempt,
-        remaining_ms=max(1, int(remaining_s * 1_000)),
+        remaining_ms=max(1, int(min(remaining_s * 1_000, sys.float_info.max))),
         ticket=ticket,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -61,6 +62,15 @@ def test_single_read_needs_no_join(engine: Engine) -> None:
     """It is sent without a chord, which would only cost time."""
     engine.dispatched("look")
     assert (engine.sent.chords, engine.sent.chains) == ([], [["0.0"]])
+
+
+def test_calls_are_sent_whatever_time_the_turn_has(engine: Engine) -> None:
+    """An author who wants no limit may give the largest number: in milliseconds it is more than a float can hold."""
+    budget = replace(engine.turn.budget, timeout_s=sys.float_info.max)
+    engine.store.turns[TURN_ID] = replace(engine.turn, budget=budget, deadline_at=sys.float_info.max)
+    engine.dispatched("look", "look")
+    assert engine.sent.chords == [["0.0", "0.1"]]
+    assert [engine.run(call_id) for call_id in ("0.0", "0.1")] == [Canvas.CONTINUES, Canvas.CONTINUES]
 
 
 def test_message_leaves_after_commit_and_gate(engine: Engine) -> None:
