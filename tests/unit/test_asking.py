@@ -17,7 +17,7 @@ from rich.console import Console
 from harness_worker.client.client import GatewayClient, RequestRefused
 from harness_worker.entrypoints.cli.asking import ask
 from harness_worker.entrypoints.cli.options import pairs
-from harness_worker.entrypoints.cli.output import console
+from harness_worker.entrypoints.cli.output import console, write_json
 from harness_worker.entrypoints.cli.standard_streams import tell
 from harness_worker.errors import ConfigError
 
@@ -100,6 +100,18 @@ def test_ask_passes_other_refusals_on() -> None:
     )
     with pytest.raises(RequestRefused):
         ask(client, {"input": "hi", "agent": "a"}, Console(file=io.StringIO()))
+
+
+def test_events_go_to_stdout_while_a_terminal_shows_the_turn(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program reads the JSON lines of ``harness run --json`` while a person watches the turn on stderr."""
+    monkeypatch.setenv("TERM", "xterm")
+    out = io.StringIO()
+    screen = Console(file=out, width=80, force_terminal=True, color_system=None)
+    ask(_gateway(["a"], []), {"input": "hi", "agent": "a"}, screen, write_json)
+    assert json.loads(capsys.readouterr().out)["type"] == "turn.completed"
+    assert "turn.completed" not in out.getvalue()
 
 
 def test_ask_shows_an_error_without_control_characters() -> None:

@@ -45,7 +45,7 @@ class Watcher:
         Args:
             turn_id: The turn.
             screen: Where to draw it.
-            on_event: Receives each durable event once, in order.
+            on_event: Receives each durable event once, in order; the screen rests meanwhile.
 
         Raises:
             StackUnreachable: The gateway went away and did not come back in time.
@@ -58,7 +58,8 @@ class Watcher:
                 for event in events:
                     progress = fold(progress, event)
                     if on_event is not None and not is_hint(event):
-                        on_event(event)
+                        with screen.resting():  # else the screen takes what goes to stdout for its own
+                            on_event(event)
                 if any(map(_tells_of_calls, events)):
                     calls = self._gateway.turn(turn_id)["calls"]
                 screen.show(progress, calls)
