@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
-from celery import Celery  # pyright: ignore[reportMissingTypeStubs] - Celery has no types
-
 from api_gateway.logs import in_a_line
 from harness_worker.broadcasts import broadcast_stop
+from harness_worker.celery_apps import GivenCelery
 from harness_worker.wire import ADVANCE_TASK, BROKER_TRANSPORT_OPTIONS, message_priority, turn_queue
 
 THREADS: Final = 4
@@ -131,7 +130,7 @@ class Publisher:
 
 
 def _client(broker_url: str) -> Any:  # noqa: ANN401 - Celery has no types
-    client = cast("Any", Celery)("api_gateway", broker=broker_url, set_as_current=False)
+    client = cast("Any", GivenCelery)("api_gateway", broker=broker_url, set_as_current=False)
     client.conf.update(
         task_serializer="json",
         accept_content=["json"],

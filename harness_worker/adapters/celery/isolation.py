@@ -9,8 +9,10 @@ from typing import Any
 from celery import Celery, _state
 from celery.app import builtins
 
+from harness_worker.celery_apps import GivenCelery
 
-class OwnCelery(Celery):
+
+class OwnCelery(GivenCelery):
     """Has only the tasks registered with it and Celery's own, not those that an application shares with every app.
 
     Celery adds every ``@app.task`` and ``@shared_task`` of a process to each of the process's apps, whenever an app is
