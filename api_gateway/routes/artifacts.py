@@ -91,9 +91,9 @@ async def _streamed(
 
 
 async def _body(first: bytes, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    yield first
     try:
         async with aclosing(chunks):
+            yield first
             async for chunk in chunks:
                 yield chunk
     except OSError as error:
