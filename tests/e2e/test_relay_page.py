@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,11 @@ MESSAGE: Final = {
     "key": "8c0b8f0e-6f0e-4a8f-9a53-0d1e7c1a5b11",
     "words": "Note that I like Assam.",
 }
+LONG: Final = {"script": "long", "step": 0, "latency_s": 100, "content": [{"type": "text", "text": "never said"}]}
+ASK_LONG: Final = json.dumps({"agent": "notes", "input": "Wait.", "metadata": {"user": "ann", "script": "long"}})
+MANY: Final = 101
+"""One more than the connections that httpx2 keeps to a host by itself."""
+
 SUBMIT: Final = "<script>document.forms[0].requestSubmit()</script>"
 pytestmark = pytest.mark.xdist_group("relay")
 
@@ -75,6 +81,24 @@ def test_relay_shows_nobody_the_turn_of_another(relay: httpx2.Client, terminal: 
     """A turn of another user, or of none, is as one that does not exist."""
     other = json.loads(terminal.run(block_with("Prefer: wait=20")))["id"]
     assert [relay.get(f"/turns/{turn}/events").status_code for turn in (other, "nope")] == [404, 404]
+
+
+def test_relay_serves_many_readers_at_once(relay: httpx2.Client, terminal: Terminal) -> None:
+    """However many follow their turns, another one need not wait for the end of theirs."""
+    script = terminal.directory / "notes.jsonl"
+    script.write_text(f"{script.read_text()}{json.dumps(LONG)}\n")
+    post = f"curl -s http://127.0.0.1:8700/v1/turns -H 'Content-Type: application/json' -d '{ASK_LONG}'"
+    turn_id = json.loads(terminal.run(post))["id"]
+    with (
+        ExitStack() as streams,
+        httpx2.Client(
+            base_url=relay.base_url, limits=httpx2.Limits(max_connections=None), timeout=60, trust_env=False
+        ) as many,
+    ):
+        for _ in range(MANY):
+            stream = streams.enter_context(many.stream("GET", f"/turns/{turn_id}/events"))
+            assert stream.status_code == 200
+    terminal.run(f".venv/bin/harness turns cancel {turn_id}")
 
 
 @pytest.mark.acceptance
