@@ -17,6 +17,7 @@ from api_gateway.publisher import Publisher
 from api_gateway.requests.body import read_body
 from api_gateway.requests.places import BodyPlaces
 from api_gateway.requests.turns import TurnRequest
+from api_gateway.streams.live import Feed, Wake
 from api_gateway.webhooks.deliverer import Deliverer
 
 Wait: TypeAlias = tuple[Coroutine[Any, Any, object], Callable[[], object]]
@@ -63,7 +64,12 @@ def _for_a_webhook_that_is_due() -> Wait:
     return deliverer._round(), lambda: deliverer.poke("t")
 
 
-WAITS: Final = (_for_the_broker, _for_an_artifact, _for_a_body, _for_a_webhook_that_is_due)
+def _for_a_live_event() -> Wait:
+    feed = Feed()
+    return feed.next(60.0), lambda: feed.offer(Wake.ANSWERED)
+
+
+WAITS: Final = (_for_the_broker, _for_an_artifact, _for_a_body, _for_a_webhook_that_is_due, _for_a_live_event)
 
 
 @pytest.mark.parametrize("wait", WAITS)

@@ -32,26 +32,6 @@ def test_feed_that_overflows_sends_its_reader_to_sql() -> None:
     assert kept.seq == QUEUE_SIZE + 1
 
 
-@pytest.mark.parametrize("steps", range(5))
-def test_waiter_that_is_cancelled_stops_though_an_event_comes(steps: int) -> None:
-    """However close the two are; a stream that missed the cancel would follow its turn for a client that has left."""
-
-    async def wait() -> None:
-        feed = Feed()
-        waiting = asyncio.ensure_future(feed.next(3_600))
-        await asyncio.sleep(0)
-        feed.offer(Wake.ANSWERED)
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        if waiting.done():
-            return
-        waiting.cancel()
-        await asyncio.wait({waiting})
-        assert waiting.cancelled()
-
-    asyncio.run(wait())
-
-
 def test_reader_of_live_events_goes_on_though_its_failure_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is too short even for the line in the log; who waits relies on SQL until then."""
     failures: list[Exception] = [ConnectionError("no Redis")]
