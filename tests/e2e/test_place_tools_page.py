@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from harness_worker.testing.waiting import wait_until
 from tests.e2e.test_readme import BLOCK, Terminal, terminal_in
 from tests.stacks import ROOT
@@ -43,6 +45,7 @@ def working(terminal: Terminal, command: str) -> Generator[None]:
         assert worker.wait(40) == 0, log.read_text()
 
 
+@pytest.mark.timeout(240)  # many processes start, one after another
 def test_each_tool_runs_where_its_queue_is_served(tmp_path: Path) -> None:
     """Only the worker of ``gpu`` can load the encoder, and only that of ``payments`` has the secret."""
     files = {kind: body for kind, body in BLOCK.findall(PAGE) if kind in {"python", "jsonl"}}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx2
+import pytest
 import yaml
 
 from api_gateway.config import Settings as GatewaySettings
@@ -93,6 +94,7 @@ def test_a_drain_is_never_cut_short() -> None:
     assert PODS["gateway"]["terminationGracePeriodSeconds"] > grace_s + before_s
 
 
+@pytest.mark.timeout(240)  # many processes start, some one after another
 def test_parts_start_as_the_page_says(tmp_path: Path) -> None:
     """Each part, with its own variables alone, passes its probe; the page's key and ``doctor`` work in the gateway."""
     port = str(free_port())
