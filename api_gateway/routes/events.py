@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
 
 from api_gateway.problems import invalid_at
 from api_gateway.requests.fields import number_in
@@ -16,6 +15,7 @@ from api_gateway.routes.openapi import problems
 from api_gateway.services import Services
 from api_gateway.streams.event_stream import EventStream
 from api_gateway.streams.sse import HEARTBEAT, OPENING, SSE_HEADERS, framed, wants_stream
+from api_gateway.streams.streamed import Streamed
 from api_gateway.turns.answers import EventPage
 from api_gateway.turns.heads import Head
 from api_gateway.use_cases.turn_lookup import no_such_turn
@@ -54,7 +54,7 @@ def _stream(turn_id: str, after: int, head: Head, services: Services) -> Respons
     if head.has_ended and after >= head.last_seq:
         return Response(status_code=204)
     frames = _frames(services.stream_of(turn_id, after=after), services)
-    return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
+    return Streamed(frames, media_type="text/event-stream", headers=SSE_HEADERS)
 
 
 async def _frames(stream: EventStream, services: Services) -> AsyncGenerator[str]:

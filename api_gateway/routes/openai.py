@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import StreamingResponse
 
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
 from api_gateway.openai_facade.from_turn import completion_of, response_of
@@ -21,6 +20,7 @@ from api_gateway.routes.dependencies import Posted, ServicesDep, TurnId, posted_
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.services import Services
 from api_gateway.streams.sse import SSE_HEADERS
+from api_gateway.streams.streamed import Streamed
 from api_gateway.turns.new_turns import unknown_agents
 from api_gateway.use_cases.posting import wake
 from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_terms, existing_turn
@@ -66,7 +66,7 @@ async def create_response(
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
     posted: Annotated[Posted[ResponseRequest], Depends(posted_of(ResponseRequest))],
-) -> AgentResponse | StreamingResponse:
+) -> AgentResponse | Streamed:
     """Have an agent answer. If the turn outlasts the wait, the status is ``in_progress``; read the response later."""
     asked, waiter = posted.value, waiter_of(http)
     before = asked.previous_response_id
@@ -123,7 +123,7 @@ async def create_completion(
     services: ServicesDep,
     _query: Annotated[NoQuery, Query()],
     posted: Annotated[Posted[ChatRequest], Depends(posted_of(ChatRequest))],
-) -> Completion | StreamingResponse:
+) -> Completion | Streamed:
     """Have an agent answer the last message; it reads those before it as a transcript."""
     asked, waiter = posted.value, waiter_of(http)
     request = turn_of_chat(asked)
@@ -137,6 +137,6 @@ async def create_completion(
     return _streaming(frames, heartbeat_s_of(waiter, services))
 
 
-def _streaming(frames: AsyncGenerator[str], heartbeat_s: float) -> StreamingResponse:
+def _streaming(frames: AsyncGenerator[str], heartbeat_s: float) -> Streamed:
     beaten = with_heartbeats(frames, heartbeat_s)
-    return StreamingResponse(beaten, media_type="text/event-stream", headers=SSE_HEADERS)
+    return Streamed(beaten, media_type="text/event-stream", headers=SSE_HEADERS)

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from api_gateway.concurrency.patience import beating
 from api_gateway.streams.permission import ASK_S, MayGoOn, Permission
+from api_gateway.streams.streamed import Streamed
 
 PATIENCE_S: Final = 1.0
 """How long a download waits to hear whether its key is still accepted, before it goes on without the answer."""
@@ -23,7 +23,7 @@ class BrokenOffError(Exception):
     """Says why the rest of a download cannot be sent."""
 
 
-class Download(StreamingResponse):
+class Download(Streamed):
     """A body of many parts, which ends without its end if a part raises ``BrokenOffError``, or if its key is revoked.
 
     The server then closes the connection, so that the client does not take the body for the whole.
@@ -45,7 +45,8 @@ class Download(StreamingResponse):
         headers: dict[str, str] | None = None,
         media_type: str,
     ) -> None:
-        super().__init__(_permitted(parts, may_go_on), status_code, headers, media_type)
+        body = _permitted(parts, may_go_on)
+        super().__init__(body, status_code=status_code, headers=headers, media_type=media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer, or as much of it as there is."""

@@ -19,6 +19,7 @@ from api_gateway.requests.body import read_body
 from api_gateway.requests.places import BodyPlaces
 from api_gateway.requests.turns import TurnRequest
 from api_gateway.routes.artifacts import _body  # pyright: ignore[reportPrivateUsage]
+from api_gateway.streams.download import Download
 from api_gateway.streams.event_stream import EventStream, Position
 from api_gateway.streams.live import LiveEvents
 from api_gateway.turns.answers import Event, EventPage
@@ -94,10 +95,33 @@ async def _live_events_are_wrong() -> None:
             await reading
 
 
+async def _client_leaves_while_it_is_sent_to() -> None:
+    async def parts() -> AsyncGenerator[bytes]:
+        yield b"first"
+        yield b"second"
+
+    begun = asyncio.Event()
+
+    async def receive() -> Message:
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def may_go_on() -> bool:
+        return True
+
+    await Download(parts(), may_go_on, media_type="text/plain")({"type": "http", "path": "/"}, receive, send)
+
+
 SCENES: Final[dict[str, Scene]] = {
     "events are left": _events_are_left,
     "artifact is left at its beginning": partial(_artifact_is_left, 1),
     "artifact is left": partial(_artifact_is_left, 2),
+    "client leaves while it is sent to": _client_leaves_while_it_is_sent_to,
     "body is too long": _body_is_too_long,
     "live events are wrong": _live_events_are_wrong,
 }
