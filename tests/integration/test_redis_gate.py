@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -10,7 +11,7 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.adapters.redis.locks import RedisLocks
 from harness_worker.core.reads import ReadState
-from harness_worker.ports import LockName
+from harness_worker.ports import Admission, LockName
 from tests.contract.gate_kit import READ, a_pass, a_run, admit, new_turn_id, opened, running, settle, state
 
 HOUR_MS = 3_600_000
@@ -76,9 +77,29 @@ def test_read_that_an_earlier_version_opened_goes_on(client: RedisClient, gate: 
     assert settle(gate, turn_id).completion == "x"
 
 
-@pytest.mark.parametrize("what", ["lock is lost", "clock is set back"])
+@pytest.mark.parametrize("gate_operation", ["settle", "admit", "complete", "raise_fence", "lose", "close"])
+def test_gate_that_somebody_replaced_counts_as_lost(client: RedisClient, gate: RedisGate, gate_operation: str) -> None:
+    """Another client may write something that is no hash to its key; whichever operation is next, reads run again."""
+    turn_id = running(gate)
+    client.command("SET", f"harness:{{{turn_id}}}:gate", "somebody else's")
+    operations: dict[str, Callable[[], object]] = {
+        "settle": lambda: state(gate, turn_id),
+        "admit": lambda: admit(gate, turn_id),
+        "complete": lambda: gate.complete(a_run(turn_id), "x"),
+        "raise_fence": lambda: gate.raise_fence(turn_id, 2),
+        "lose": lambda: gate.lose(a_run(turn_id)),
+        "close": lambda: gate.close(turn_id, 1),
+    }
+    operations[gate_operation]()
+    assert not gate.complete(a_run(turn_id), "x")
+    assert admit(gate, turn_id) is Admission.CLOSED
+    assert gate.raise_fence(turn_id, 3)
+    assert state(gate, turn_id, fence=3) is ReadState.GONE
+
+
+@pytest.mark.parametrize("what", ["lock is lost", "lock is replaced", "clock is set back"])
 def test_fence_of_a_lock_is_above_all_earlier_ones(client: RedisClient, what: str) -> None:
-    """Even if Redis has lost the lock since, or if its clock was ahead when the last holder took the lock."""
+    """Even if Redis has lost the lock since, or somebody replaced it, or its clock was ahead when it was taken last."""
     locks, lock = RedisLocks(client, lease_ttl_s=60.0), LockName(tenant="t", name=new_turn_id())
     first, second = a_run(new_turn_id()), a_run(new_turn_id())
     fence = locks.take(lock, first, 10.0)
@@ -86,6 +107,8 @@ def test_fence_of_a_lock_is_above_all_earlier_ones(client: RedisClient, what: st
     key = f"harness:{{locks}}:t:{lock.name}"
     if what == "lock is lost":
         client.command("DEL", key)
+    elif what == "lock is replaced":
+        client.command("SET", key, "somebody else's")
     else:
         fence += HOUR_MS * 1_000
         client.command("HSET", key, "fence", fence)
