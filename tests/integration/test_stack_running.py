@@ -131,10 +131,12 @@ def test_redis_asks_other_users_of_the_machine_for_a_password(stack: StackInfo) 
 
 
 @contextmanager
-def second_worker(stack: StackInfo, directory: Path, *before: str) -> Generator[subprocess.Popen[bytes]]:
+def second_worker(
+    stack: StackInfo, directory: Path, *before: str, app: str = APP
+) -> Generator[subprocess.Popen[bytes]]:
     """A worker beside the stack, which finds its URLs by the home; it is told to stop at the end."""
     ready, log = directory / "ready", directory / "log"
-    options = ("--role", "tools", "--app", APP, "--home", str(stack.home), "--concurrency", "1")
+    options = ("--role", "tools", "--app", app, "--home", str(stack.home), "--concurrency", "1")
     command = [*before, *HARNESS, "worker", *options, "--ready-file", str(ready)]
     with log.open("wb") as said, subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said) as second:
         try:
@@ -151,6 +153,12 @@ def test_second_worker_drains_on_a_signal(stack: StackInfo, tmp_path: Path, sig:
     """Also when its terminal is closed; Celery would say that it starts again, and end."""
     with second_worker(stack, tmp_path) as second:
         second.send_signal(sig)
+
+
+def test_second_worker_runs_though_its_app_takes_its_streams_away(stack: StackInfo, tmp_path: Path) -> None:
+    """Celery could not start without them, and would not say why."""
+    with second_worker(stack, tmp_path, app="tests.apps.mute:registry"):
+        assert "mute" not in (tmp_path / "log").read_text(), "a traceback"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="tells which signals are ignored")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from harness_worker.entrypoints.plain import plain
@@ -21,7 +22,10 @@ def take_any_text() -> None:
 
 
 class _Log(io.TextIOWrapper):
-    """What an application prints: a line at a time, and lost without an error if nobody reads the log any more."""
+    """What an application prints: a line at a time, and lost without an error if nobody reads the log any more.
+
+    It stays open whoever closes it, because the worker goes on writing.
+    """
 
     def write(self, text: str, /) -> int:
         """See ``io.TextIOBase.write``."""
@@ -34,12 +38,34 @@ class _Log(io.TextIOWrapper):
         with suppress(OSError):
             super().flush()
 
+    def close(self) -> None:
+        """See ``io.IOBase.close``."""
+        self.flush()
+
 
 def print_to_stderr() -> None:
     """Send to stderr, as to a log, what is printed from now on, and also what processes that are started print."""
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     sys.stdout, sys.stderr = _log(sys.stdout), _log(sys.stderr)
+
+
+@contextmanager
+def keeping_streams() -> Generator[None]:
+    """Put stdout and stderr back if something within the context took them away, or put there what cannot be used."""
+    stdout, stderr = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = _usable(sys.stdout, stdout), _usable(sys.stderr, stderr)
+
+
+def _usable(now: TextIO, before: TextIO) -> TextIO:
+    try:
+        now.flush()
+    except Exception:  # noqa: BLE001 - it may be anything
+        return before
+    return now
 
 
 def _log(stream: TextIO) -> _Log:

@@ -11,7 +11,7 @@ import typer
 from harness_worker.apps import load_registry
 from harness_worker.config import Settings, load_settings
 from harness_worker.entrypoints.addresses import Addresses
-from harness_worker.entrypoints.cli.standard_streams import print_to_stderr
+from harness_worker.entrypoints.cli.standard_streams import keeping_streams, print_to_stderr
 from harness_worker.entrypoints.worker.roles import COORDINATOR_THREADS, Role, tool_processes
 from harness_worker.entrypoints.worker.run import run_worker
 from harness_worker.errors import ConfigError
@@ -60,7 +60,8 @@ def worker(
         _vacate(ready_file)
     settings = _joined(load_settings(app=app, home=home))
     print_to_stderr()  # where the log goes
-    registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)
+    with keeping_streams():
+        registry = load_registry(settings.app, max_tool_timeout_s=settings.max_tool_timeout_s)
     size = concurrency or _default_size(role)
     run_worker(role, registry, settings, queues=chosen, concurrency=size, ready_file=ready_file)
 
