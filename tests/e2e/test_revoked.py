@@ -1,4 +1,4 @@
-"""Somebody terminates tasks of the harness by Celery's remote control, as Flower does: turns go on, nothing is lost."""
+"""Somebody uses Celery's remote control on tasks of the harness, as Flower can: turns go on, nothing is lost."""
 
 from __future__ import annotations
 
@@ -92,6 +92,18 @@ def test_call_that_is_terminated_is_as_if_its_process_had_died(
     assert turn["output_text"] == "done"
     assert contents(turn)[0].startswith(said)
     assert len(outsider.entries(turn_id)) == times
+
+
+@pytest.mark.parametrize("task", ["turn.advance", "tool.look"])
+def test_rate_limit_holds_nothing_up(outsider: Outsider, operator: Celery, task: str) -> None:
+    """Celery's worker would keep the messages beyond it to itself, and with all its places taken serve no turn."""
+    control: Any = operator.control
+    control.rate_limit(task, "1/h", reply=True)
+    try:
+        turns = [outsider.post([call("look", n=1), call("look", n=2)], [call("look", n=3)], "done") for _ in range(2)]
+        assert [outsider.end(turn_id)["output_text"] for turn_id in turns] == ["done", "done"]
+    finally:
+        control.rate_limit(task, 0, reply=True)
 
 
 def test_coordinator_that_is_told_to_quit_at_once_leaves_its_turns_to_others(outsider: Outsider) -> None:

@@ -70,6 +70,7 @@ def _conf(settings: Settings, *, is_redis: bool) -> dict[str, Any]:
         "worker_consumer": "harness_worker.adapters.celery.consumer:CarefulConsumer",
         "worker_send_task_events": True,
         "worker_prefetch_multiplier": 1,
+        "worker_disable_rate_limits": True,  # the worker would hold messages back, with all its places taken by them
         "worker_enable_prefetch_count_reduction": False,  # threads would undo it, on the main thread's connection
         "worker_deduplicate_successful_tasks": False,
         "worker_cancel_long_running_tasks_on_connection_loss": False,
