@@ -20,13 +20,14 @@ def check_app(app: str) -> None:
     """Refuse an import string that cannot work, without running anything of the application.
 
     Raises:
-        ConfigError: The import string is malformed, or there is no such module.
+        ConfigError: The import string is malformed, there is no such module, or the working directory was removed.
     """
     module_name, _ = _parts(app)
     package = module_name.partition(".")[0]
-    _make_importable(str(Path.cwd()))
+    label = f"application {app!r}"
+    _make_directory_importable(label)
     if package not in sys.modules and util.find_spec(package) is None:
-        raise ConfigError(f"application {app!r}: ModuleNotFoundError: No module named {package!r}")
+        raise ConfigError(f"{label}: ModuleNotFoundError: No module named {package!r}")
 
 
 def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> Registry:
@@ -82,7 +83,7 @@ def _split(label: str, path: str, shape: str) -> tuple[str, list[str]]:
 
 
 def _imported(label: str, module_name: str) -> ModuleType:
-    _make_importable(str(Path.cwd()))
+    _make_directory_importable(label)
     match attempt(import_module, module_name):
         case Raised(error=error):
             raise _refusal(label, error, module_name) from error
@@ -127,7 +128,11 @@ def _is_own(path: Path, name: str, module_name: str) -> bool:
     return name.partition(".")[0] == package or "site-packages" not in path.parts
 
 
-def _make_importable(directory: str) -> None:
+def _make_directory_importable(label: str) -> None:
+    try:
+        directory = str(Path.cwd())
+    except FileNotFoundError:
+        raise ConfigError(f"{label}: the working directory was removed") from None
     if directory not in sys.path:
         sys.path.insert(0, directory)
 

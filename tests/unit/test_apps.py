@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_worker.apps import load_named, load_registry
+from harness_worker.apps import check_app, load_named, load_registry
 from harness_worker.errors import ConfigError
 
 GOOD = "from harness_worker import Registry\nregistry = Registry()\n"
@@ -27,6 +27,18 @@ def test_load_registry_imports_from_the_working_directory(write: Write) -> None:
     name = write(GOOD + "class box:\n    inner = registry\nregistry.agent('a', model='m', system='s', tools=[])\n")
     assert list(load_registry(f"{name}:registry").agents) == ["a"]
     assert load_registry(f"{name}:box.inner") is load_registry(f"{name}:registry")
+
+
+@pytest.mark.parametrize("load", [check_app, load_registry])
+def test_application_in_a_working_directory_that_was_removed_is_refused(
+    load: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell may still be in it, after a deployment has put another in its place."""
+    (tmp_path / "release").mkdir()
+    monkeypatch.chdir(tmp_path / "release")
+    (tmp_path / "release").rmdir()
+    with pytest.raises(ConfigError, match="application 'shop:registry': the working directory was removed"):
+        load("shop:registry")
 
 
 @pytest.mark.parametrize("app", [None, "", "shop", "shop:", ":registry", "shop.py:registry", "a/b:registry", "a:b-c"])
