@@ -106,6 +106,14 @@ def test_rate_limit_holds_nothing_up(outsider: Outsider, operator: Celery, task:
         control.rate_limit(task, 0, reply=True)
 
 
+def test_last_process_that_runs_tools_stays(outsider: Outsider, operator: Celery) -> None:
+    """Without any, the worker would take calls and run none."""
+    control: Any = operator.control
+    answers = control.pool_shrink(50, reply=True)
+    assert outsider.run([call("look", n=1)], "done")["output_text"] == "done"
+    assert "one must stay" in repr(answers)
+
+
 def test_coordinator_that_is_told_to_quit_at_once_leaves_its_turns_to_others(outsider: Outsider) -> None:
     """Its threads cannot be ended, which is no error: the turn goes on in the process that takes its place."""
     turn_id = outsider.post({"content": [{"type": "text", "text": "done"}], "latency_s": 5.0})

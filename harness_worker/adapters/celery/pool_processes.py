@@ -166,6 +166,7 @@ class _GroupPool(AsynPool):
     ResultHandler = _ResultHandler
     Worker = _LeavingWorker
     _pool: list[Any]
+    _processes: int
     _queues: dict[Any, Any]
     _result_handler: _ResultHandler
     _state: Any
@@ -195,6 +196,16 @@ class _GroupPool(AsynPool):
         """Give up what was sent to processes over a connection that is lost, except what they have begun."""
         self.read_messages()
         super().flush()  # pyright: ignore[reportUnknownMemberType]
+
+    def shrink(self, n: int = 1) -> None:
+        """End processes for a control command, but not all: the worker would go on taking calls, and run none.
+
+        Raises:
+            ValueError: None would be left.
+        """
+        if n >= self._processes:
+            raise ValueError(f"of {self._processes} processes one must stay")
+        super().shrink(n)  # pyright: ignore[reportUnknownMemberType]
 
     def read_messages(self) -> None:
         """Take what the processes have told, as the event loop does while there is a broker."""
