@@ -179,6 +179,17 @@ def test_answer_that_is_no_tool_result_is_a_doubt() -> None:
     registry.close()
 
 
+def test_what_a_server_prints_is_told_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has no output of tools, which a message that cannot be read may hold; the call goes on."""
+    registry = Registry()
+    registry.mcp("odd", command=odd("prints"))
+    assert registry.tools["odd__plain"].invoke({}, context()) == "plain"
+    registry.close()
+    assert "Failed to parse JSONRPC message from server" in caplog.text
+    assert "Failed to validate notification" in caplog.text
+    assert "words" not in caplog.text
+
+
 def test_error_of_a_tool_is_its_text(registry: Registry) -> None:
     """It is a definite failure, to which the model may react."""
     with pytest.raises(ToolError, match=r"^.*no such file$") as failed:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Final, cast
 from urllib.parse import urlsplit
 
+from mcp.client import session, stdio
+
 from harness_worker.adapters.mcp.calls import McpTool
 from harness_worker.adapters.mcp.endpoints import Endpoint, Headers, checked_headers
 from harness_worker.adapters.mcp.keeping import KeptConnection
@@ -22,6 +24,9 @@ _QUIET: Final = {
     "mcp.client.streamable_http": logging.CRITICAL,
 }
 """Below these levels they log URLs, sessions and messages, which may be secret; the last logs every abandoned call."""
+
+_QUOTING: Final = {"client": session.__file__, "mcp.client.stdio": stdio.__file__}
+"""Loggers to which these modules of the library tell of messages that they cannot read, with errors that quote them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,3 +136,11 @@ def _keep_quiet() -> None:
         library = logging.getLogger(name)
         if library.level == logging.NOTSET:  # a level that was set on purpose stays
             library.setLevel(level)
+    for name in _QUOTING:
+        logging.getLogger(name).addFilter(_without_error)
+
+
+def _without_error(record: logging.LogRecord) -> bool:
+    if record.pathname in _QUOTING.values():  # an application may have a logger of that name
+        record.exc_info = None
+    return True

@@ -1,7 +1,8 @@
 """A server written by hand, of the protocol's older kind, that lists odd tools: ``python tests/apps/mcp/odd.py KIND``.
 
 ``many`` are 300, page by page; ``names`` are hard to say; of ``schema``, one is bad; ``none`` are none; and ``strict``
-goes when it is asked anything before its handshake; ``hints`` say what they do; ``nonsense`` answers a call with such.
+goes when it is asked anything before its handshake; ``hints`` say what they do; ``nonsense`` answers a call with such,
+and ``prints`` prints something before it answers one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ TOOLS = {
     "none": [],
     "strict": ["plain"],
     "nonsense": ["plain"],
+    "prints": ["plain"],
     "hints": ["reads", "wipes", "writes", "hides"],
 }
 HINTS = {
@@ -71,6 +73,9 @@ def main() -> None:
         if is_new and sys.argv[1] == "strict" and asked["method"] != "initialize":
             return
         is_new = False
+        if (sys.argv[1], asked["method"]) == ("prints", "tools/call"):
+            told = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "a customer's words"}}
+            sys.stdout.write(f"a customer's words\n{json.dumps(told)}\n")
         if "id" in asked:
             answered = {"jsonrpc": "2.0", "id": asked["id"], **answer(asked["method"], asked.get("params", {}))}
             sys.stdout.write(json.dumps(answered) + "\n")
