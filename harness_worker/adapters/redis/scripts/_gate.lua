@@ -13,9 +13,11 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 local stamp = string.format('%s.%06d', clock[1], tonumber(clock[2]))
 
--- Something else that another client wrote there would be refused for ever: it counts as a gate that was lost.
-if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
-local head = redis.call('HMGET', key, 'fence', 'open', 'until')
+local head = redis.pcall('HMGET', key, 'fence', 'open', 'until')
+if head.err then   -- another client wrote something else there, which counts as a gate that was lost
+  redis.call('DEL', key)
+  head = {}
+end
 local gate = {fence = tonumber(head[1]), open = head[2] == '1', last = tonumber(head[3]) or 0}
 
 -- Every operation returns through here, so that every key gets an expiry.
