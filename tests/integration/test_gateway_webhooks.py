@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from standardwebhooks import WebhookVerificationError
 
 from api_gateway.streams.live import RESTING_EVENTS
 from api_gateway.webhooks.rules import BACKOFF_S, IN_FLIGHT_A_HOST, IN_FLIGHT_A_TENANT
+from api_gateway.webhooks.sender import Sender
 from harness_worker.schema import webhooks
 from harness_worker.testing.waiting import wait_until
 from tests.integration.gateway_kit import (
@@ -41,8 +43,10 @@ pytestmark = pytest.mark.gateway(webhook_secret=SECRET, webhook_private=True)
 
 @pytest.fixture(autouse=True)
 def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have polls come as often when they take long, and retries only where a test lets time pass."""
+    """Have polls come as often when they take long, and attempts last, and be made again, as the test lets them."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLLING_SHARE", 1.0)
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.Sender", partial(Sender, timeout_s=600.0))
+    monkeypatch.setattr("api_gateway.webhooks.outbox.LEASE_S", 700.0)
     monkeypatch.setattr("api_gateway.webhooks.rules.BACKOFF_S", (600.0,) * len(BACKOFF_S))
 
 
