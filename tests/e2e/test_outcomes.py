@@ -54,7 +54,7 @@ CASES: dict[str, list[Step]] = {
             call("look", n=2),
         ]
     ],
-    "stumble": [[call("stumble_safe", times=2), call("stumble_write", times=9)], [call("stumble_safe", times=99), PUT]],
+    "stumble": [[call("stumble_twice"), call("stumble_write", times=9)], [call("stumble_safe", times=99), PUT]],
     "context": [[call("context"), call("context")]],
     "twice": [[call("fetch", n=1), call("fetch", n=1), call("fetch", n=2)], [call("fetch", n=1), LOOK]],
     "twice_after_a_write": [[call("fetch", n=1), PUT], [call("fetch", n=1)]],

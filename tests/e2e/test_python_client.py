@@ -39,7 +39,8 @@ def kill_gateway(outsider: Outsider) -> None:
 def test_turn_is_made_once_though_the_gateway_is_killed(outsider: Outsider, client: GatewayClient) -> None:
     """Its caller waits with the post, and gets the turn that the first gateway made from the second one."""
     session = f"once-{time.time()}"
-    body = outsider.body(SLOWLY, session_id=session)
+    body = outsider.body("done", agent="held", session_id=session)
+    body["metadata"]["word"] = session
 
     def running() -> list[Json]:
         return list(client.turns(session_id=session, status="running"))
@@ -48,6 +49,7 @@ def test_turn_is_made_once_though_the_gateway_is_killed(outsider: Outsider, clie
         posting = threads.submit(client.create_turn, **body, wait_s=30)
         (made,) = wait_until(running, "the turn to run", LONG_S)
         kill_gateway(outsider)
+        outsider.give(session)
         turn = posting.result(LONG_S)
     assert (turn["id"], turn["status"], turn["output_text"]) == (made["id"], "completed", "done")
     assert [each["id"] for each in client.turns(session_id=session)] == [turn["id"]]

@@ -306,6 +306,12 @@ def stumble_safe(times: int, ctx: RunContext) -> str:
     return _stumble(times, ctx)
 
 
+@registry.tool(effect=Effect.LOCAL_WRITE, retry_safe=True, timeout_s=40)
+def stumble_twice(ctx: RunContext) -> str:
+    """Fail for a passing reason twice, with time for as many pauses."""
+    return _stumble(2, ctx)
+
+
 @registry.tool(effect=Effect.LOCAL_WRITE)
 def stumble_write(times: int, ctx: RunContext) -> str:
     """Fail for a passing reason, in a tool that may not be repeated."""
