@@ -59,10 +59,11 @@ def test_variables_are_refused_by_the_gateways_own_rules(monkeypatch: pytest.Mon
     }
 
 
-def test_skew_is_counted_from_the_middle_of_the_round_trip() -> None:
-    """Half of the way there is not skew."""
-    times = iter([100.0, 102.0])
-    assert skew_s(lambda: 101.5, now=lambda: next(times)) == 0.5
+@pytest.mark.parametrize(("there", "ahead_s"), [(99.0, -1.0), (100.5, 0.0), (103.5, 0.0), (104.5, 0.5)])
+def test_way_to_a_clock_is_no_skew(there: float, ahead_s: float) -> None:
+    """However long it takes, because this host is busy: the clock was read at some moment of it."""
+    times = iter([100.0, 104.0])
+    assert skew_s(lambda: there, now=lambda: next(times)) == ahead_s
 
 
 @pytest.mark.parametrize(

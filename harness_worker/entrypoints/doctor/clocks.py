@@ -12,7 +12,7 @@ MOST_S: Final = 1.0
 
 
 def skew_s(read: Callable[[], float], now: Callable[[], float] = time.time) -> float:
-    """How far another clock is ahead of this host's, in seconds, accurate to half a round trip.
+    """How far another clock is at least ahead of this host's, in seconds: 0 if it was read when it says it was.
 
     Args:
         read: Reads the other clock, in seconds since the epoch.
@@ -20,7 +20,7 @@ def skew_s(read: Callable[[], float], now: Callable[[], float] = time.time) -> f
     """
     before = now()
     there = read()
-    return there - (before + now()) / 2
+    return there - min(max(there, before), now())
 
 
 def judge_clocks(ahead_s: Mapping[str, float]) -> Iterator[Finding]:
