@@ -70,7 +70,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_worker_that_is_late_with_an_answer_is_not_gone(valkey_url: str) -> None:
     """A busy worker may miss a round or two; a deployment must not continue while it runs a write."""
-    worker = Answers(False, True, None, None, True, None, None, None)
+    worker = Answers(False, False, False, True, None, None, True, None, None, None)
     settings = _settings(valkey_url)
     with worker.given(settings):
         drained = drain_workers(Addresses(settings), SystemClock(), (), wait_s=30)
@@ -80,17 +80,30 @@ def test_worker_that_is_late_with_an_answer_is_not_gone(valkey_url: str) -> None
 
 def test_worker_that_is_silent_when_the_wait_ends_is_heard_out(valkey_url: str) -> None:
     """However short the wait is, a worker that left at once counts as gone."""
-    worker = Answers(False, True, None, None, None)
+    worker = Answers(False, False, False, True, None, None, None)
     settings = _settings(valkey_url)
     with worker.given(settings):
         drained = drain_workers(Addresses(settings), SystemClock(), (), wait_s=5)
     assert drained == Drained(gone=(NAME,), left=())
 
 
+@pytest.mark.parametrize(("names", "asked"), [((), (None, None, False)), ((NAME,), (None, False))])
+def test_worker_that_is_late_with_its_first_answer_is_drained(
+    valkey_url: str, names: tuple[str, ...], asked: tuple[bool | None, ...]
+) -> None:
+    """Neither is it left out, to go on with the old code, nor is its name said to be wrong."""
+    worker = Answers(*asked, True, False)  # another one of its name is there at once
+    settings = _settings(valkey_url)
+    with worker.given(settings):
+        drained = drain_workers(Addresses(settings), SystemClock(), names, wait_s=5)
+    assert drained == Drained(gone=(NAME,), left=())
+    assert worker.left == []
+
+
 def test_worker_that_is_named_twice_is_told_of_once(valkey_url: str) -> None:
     """As a list of names that was put together by a script may hold it."""
     settings = _settings(valkey_url)
-    with Answers(False, True, None, None, None).given(settings):
+    with Answers(False, True, False).given(settings):
         drained = drain_workers(Addresses(settings), SystemClock(), (NAME, NAME), wait_s=5)
     assert drained == Drained(gone=(NAME,), left=())
 

@@ -17,7 +17,8 @@ from harness_worker.wire import DRAIN_COMMAND
 ANSWER_S: Final = 1.0
 LOOK_S: Final = 0.2
 SILENT_ROUNDS: Final = 3
-"""How many rounds in a row a worker must miss to count as gone; a busy one may be late for a round or two."""
+"""How many rounds in a row a worker must miss to count as gone, or as not there at all; a busy one may be late for a
+round or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def drain_workers(addresses: Addresses, clock: Clock, names: Sequence[str], wait
     ) as app:
         workers = _Workers(app.control)
         with broker_errors_are_transient():
-            asked = _chosen(workers.draining(), names)
+            asked = _chosen(_living(workers, names), names)
             if not asked:  # a message without recipients would go to all workers
                 return Drained(gone=(), left=())
             workers.draining(asked, begin=True)
@@ -72,6 +73,16 @@ class _Workers:
         )
         told = (each for answer in answers for each in answer.items())
         return {name: said["draining"] for name, said in told if "draining" in said}
+
+
+def _living(workers: _Workers, names: Sequence[str]) -> dict[str, bool]:
+    """The workers that answer; asked again while one of ``names`` does not, or always without names."""
+    living = workers.draining()
+    for _ in range(1, SILENT_ROUNDS):
+        missing = [name for name in names if name not in living]
+        if missing or not names:
+            living |= workers.draining(missing or None)
+    return living
 
 
 def _chosen(living: Mapping[str, bool], names: Sequence[str]) -> list[str]:
