@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import process_time
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -96,6 +96,6 @@ def test_masked_leaves_other_urls_as_they_are(url: str) -> None:
 @pytest.mark.parametrize("text", ["/" * 50_000, "?" * 10_000, "?token" * 2_000], ids=["slashes", "marks", "names"])
 def test_masked_takes_no_longer_for_some_characters_than_for_others(text: str) -> None:
     """A setting of any kind is shown at once."""
-    began = process_time()
+    began = thread_time()
     assert masked(text) == text
-    assert process_time() - began < 2
+    assert thread_time() - began < 2
