@@ -89,17 +89,15 @@ class Here:
         return {**values, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(self.directory)}
 
     def is_healthy(self, service: str) -> bool:
-        """Whether the service passes its own health check."""
+        """Whether the service passes its own health check, now and in time."""
         kind, *test = SERVICES[service]["healthcheck"]["test"]
         assert kind == "CMD"
-        ran = subprocess.run(
-            [self.put(part, service) for part in test],
-            env=self.environment(service),
-            capture_output=True,
-            timeout=15,
-            check=False,
-        )
-        return ran.returncode == 0
+        command = [self.put(part, service) for part in test]
+        try:
+            subprocess.run(command, env=self.environment(service), capture_output=True, timeout=15, check=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return False
+        return True
 
 
 SERVICES: Final = services(SECRETS)
