@@ -366,6 +366,23 @@ os._exit(0)
 """
 )
 
+EARLY = (
+    ONE_PROCESS.replace(
+        "pool.register_with",
+        """
+import signal
+os.kill(pool._pool[0].pid, signal.SIGKILL)
+os.waitid(os.P_PID, pool._pool[0].pid, os.WEXITED | os.WNOWAIT)
+pool.maintain_pool()
+pool.register_with""",
+    )
+    + """
+(job,) = work(pool.apply_async(os.getpid))
+print("served:", job.get() == pool._pool[0].pid, flush=True)
+os._exit(0)
+"""
+)
+
 AWAY = """
 import os
 from select import select
@@ -741,6 +758,11 @@ def test_process_keeps_no_descriptor_open_after_a_job() -> None:
 def test_process_that_dies_while_its_worker_starts_is_replaced() -> None:
     """Celery would end the worker, and with it the processes that did start."""
     assert _said(DIES_EARLY) == ["goes on: True", "served by another: True"]
+
+
+def test_process_that_dies_before_its_worker_had_a_broker_is_replaced_once_it_has_one() -> None:
+    """One that took its place sooner would be unknown to the event loop, and never be sent anything."""
+    assert _said(EARLY) == ["served: True"]
 
 
 def test_process_that_begins_as_the_broker_goes_away_serves_when_it_is_back() -> None:

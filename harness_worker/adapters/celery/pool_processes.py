@@ -168,13 +168,19 @@ class _GroupPool(AsynPool):
     _pool: list[Any]
     _processes: int
     _queues: dict[Any, Any]
+    _registered_with_event_loop: bool
     _result_handler: _ResultHandler
     _state: Any
     _has_begun = False
     _false_starts = 0
 
     def maintain_pool(self) -> None:
-        """Replace the processes that died, as far as the system allows it; give up if none of them ever begins."""
+        """Replace the processes that died, as far as the system allows it; give up if none of them ever begins.
+
+        As long as the worker has had no broker, they stay as they are: what Celery started then would get no work.
+        """
+        if not self._registered_with_event_loop:
+            return
         try:
             super().maintain_pool()  # pyright: ignore[reportUnknownMemberType]
         except (OSError, MemoryError) as refused:
