@@ -582,9 +582,10 @@ def block():
     while signal.SIGALRM not in signal.sigpending():
         pass
 
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
 keep_knocks_for_bodies()
 print("blocks its own:", run(20.0, block))
-print("still blocked:", *map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+print("still blocked:", *sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))))
 print("next:", run(20.0, lambda: time.sleep(0.1)))
 print("next, for too long:", run(0.1, lambda: time.sleep(5)))
 """
@@ -628,6 +629,19 @@ except DeadlineReached:
     print("stopped")
 os.kill(os.getpid(), signal.SIGUSR1)
 print("still blocked:", *map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+"""
+
+NONE_LEFT = """
+import time
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline
+from harness_worker.ports import DeadlineReached
+
+for left_s in (0.0, -1.0):
+    try:
+        with SignalDeadline()(left_s, lambda: False):
+            time.sleep(50)
+    except DeadlineReached:
+        print("stopped")
 """
 
 ALIKE = """
@@ -855,10 +869,10 @@ class _Running:
 
 
 def test_signals_that_a_body_blocks_stop_the_next_body_in_time() -> None:
-    """Nor does the next one get the stop that the first did not let through."""
+    """Nor does the next one get the stop that the first did not let through. What was blocked before stays blocked."""
     assert _said(BLOCKS) == [
         "blocks its own: ran",
-        f"still blocked: {int(signal.SIGUSR1)}",
+        f"still blocked: {int(signal.SIGUSR1)} {int(signal.SIGUSR2)}",
         "next: ran",
         "next, for too long: stopped",
     ]
@@ -872,6 +886,11 @@ def test_body_that_swallows_its_deadline_is_stopped_by_celerys() -> None:
 def test_time_that_is_over_before_the_body_begins_stops_it() -> None:
     """As little as a millisecond may be left; nothing reaches the process afterwards."""
     assert _said(LITTLE) == ["stopped", f"still blocked: {int(signal.SIGUSR1)}"]
+
+
+def test_body_that_has_no_time_at_all_is_stopped() -> None:
+    """A timer of no seconds would never ring."""
+    assert _said(NONE_LEFT) == ["stopped"] * 2
 
 
 def test_limit_that_a_task_of_another_fleet_exceeded_is_a_failure() -> None:
