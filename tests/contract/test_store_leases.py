@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select, update
 
+from harness_worker.adapters.sql.store import SqlTurnStore
+from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.records import CallStatus
 from harness_worker.ports import HeldTurn, OverdueTurn, RunningCall
 from harness_worker.schema import tool_calls, turns
@@ -121,6 +124,21 @@ def test_beat_calls_leaves_locked_rows_and_returns_at_once(postgres_world: World
     assert took_s < AT_ONCE_S
     world.store.beat_calls([run_of(turn_id, 0)], 3_000.0)
     assert [lease > 2_000 for lease in call_leases(world, turn_id)] == [True, True]
+
+
+def test_call_that_is_being_decided_on_gets_no_beat(postgres_world: World):
+    """Else a process whose call is declared lost would take it for its own, while the call is sent again."""
+    world = postgres_world
+    turn_id = world.queued()
+    world.put(running(turn_id))
+
+    def lost_while_it_beats(snapshot: Snapshot) -> Decision[None]:
+        world.store.beat_calls([run_of(turn_id)], 3_000.0)
+        return Decision(result=None, calls=tuple(replace(call, attempt=2) for call in snapshot.calls))
+
+    SqlTurnStore(world.engine, world.sink, unlocked_tries=0).transact(turn_id, lost_while_it_beats)
+    (call,) = world.calls(turn_id)
+    assert (call.attempt, call.lease_until) == (2, 1.0)
 
 
 def test_beat_turns_leaves_a_locked_turn_and_returns_at_once(postgres_world: World):
