@@ -108,6 +108,15 @@ def test_free_by_another_changes_nothing(locks: Locks) -> None:
     assert not locks.free(a_lock(), other)
 
 
+def test_free_lock_stays_free_though_its_holder_takes_another(locks: Locks) -> None:
+    """The heartbeats of its holder are for the other lock."""
+    lock, holder = a_lock(), somebody()
+    locks.take(lock, holder, KEEP_S)
+    locks.free(lock, holder)
+    assert locks.take(a_lock(), holder, KEEP_S) is not None
+    assert locks.take(lock, somebody(), KEEP_S) is not None
+
+
 def test_holder_known_to_be_dead_holds_nothing(locks: Locks) -> None:
     """Its lock is free at once, under a higher number; a late release by the dead holder changes nothing."""
     lock, dead, heir = a_lock(), somebody(), somebody()
