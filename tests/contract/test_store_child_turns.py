@@ -95,10 +95,11 @@ def test_rule_is_shown_which_waits_below_go_on(world: World) -> None:
     """It sees the waits that the children report, each under its fence, until the child is looked at again."""
     parent = world.queued()
     (child,) = ask(world, parent)
-    waiting, answered, again = ask(world, child, calls=3)
+    waiting, answered, again, unreported = ask(world, child, calls=4)
     world.change(child, parked_below=tuple(Park(turn_id=each, fence=2) for each in (waiting, answered, again)))
     parks = TurnStatus.REQUIRES_ACTION
-    for turn_id, status, fence in ((waiting, parks, 2), (answered, TurnStatus.RUNNING, 2), (again, parks, 4)):
+    as_they_are = ((waiting, parks, 2), (answered, TurnStatus.RUNNING, 2), (again, parks, 4), (unreported, parks, 2))
+    for turn_id, status, fence in as_they_are:
         world.change(turn_id, status=status, fence=fence)
     shown = world.store.transact(parent, lambda snapshot: Decision(result=snapshot.parked)) or frozenset[Park]()
     assert {Park(turn_id=waiting, fence=2), Park(turn_id=again, fence=4)} == shown
@@ -106,8 +107,11 @@ def test_rule_is_shown_which_waits_below_go_on(world: World) -> None:
 
 
 def test_end_of_a_child_has_its_parent_looked_at(world: World) -> None:
-    """So does the start or end of a wait for a person, or a new one below it; the parent's version does not change."""
-    parent = world.queued()
+    """So does the start or end of a wait for a person, or a new one below it; the parent's version does not change.
+
+    No other turn is looked at for that.
+    """
+    parent, other = world.queued(), world.queued()
     first, second = ask(world, parent, calls=2)
     before = world.turn(parent)
     world.change(parent, wake_at=world.now() + 100.0)
@@ -127,6 +131,7 @@ def test_end_of_a_child_has_its_parent_looked_at(world: World) -> None:
     woken = world.turn(parent)
     assert (woken.wakes, woken.last_seq) == (5, before.last_seq)
     assert (woken.wake_at or 0.0) <= world.now()
+    assert world.turn(other).wakes == 0
 
 
 def test_end_of_a_turn_stops_the_children_that_go_on(world: World) -> None:
@@ -138,6 +143,7 @@ def test_end_of_a_turn_stops_the_children_that_go_on(world: World) -> None:
     end(world, parent)
     assert [world.turn(each).cancel_requested for each in (over, goes_on, others)] == [False, True, False]
     assert (world.turn(goes_on).wake_at or 0.0) <= world.now()
+    assert [world.turn(each).wakes for each in (over, goes_on, others)] == [0, 1, 0]
     end(world, goes_on)
     assert world.turn(parent).wake_at is None
 
