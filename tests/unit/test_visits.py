@@ -249,10 +249,17 @@ def test_look_in_is_no_later_than_what_may_end() -> None:
     assert look_in(soon, (), now=NOW, timing=TIMING) == NOW + 1
     leased = running(a_write(), lease_until=NOW + 0.5)
     assert look_in(a_turn(), (leased,), now=NOW, timing=TIMING) == NOW + 0.5
-    late = running(a_write(), lease_until=None, deadline_at=NOW - TIMING.hard_s)
-    assert look_in(a_turn(), (late,), now=NOW, timing=TIMING) == NOW + TIMING.grace_s
-    waits = (pending(a_call(), deadline_at=None), a_call(1, deadline_at=NOW - 9), pending(a_call(2), lease_until=NOW))
+    late_at = NOW + 0.25 - TIMING.hard_s - TIMING.grace_s
+    late = running(a_write(), lease_until=None, deadline_at=late_at)
+    assert look_in(a_turn(), (late,), now=NOW, timing=TIMING) == NOW + 0.25
+    waits = (pending(a_call(), deadline_at=None), a_call(1, deadline_at=late_at), pending(a_call(2), lease_until=NOW))
     assert look_in(a_turn(), waits, now=NOW, timing=TIMING) == NOW + TIMING.look_s
+
+
+def test_look_in_waits_for_the_lease_of_a_write_whose_grace_is_over() -> None:
+    """Its process still lives, so that nothing about it can be decided before."""
+    overdue = running(a_write(), lease_until=NOW + 0.5, deadline_at=NOW - TIMING.hard_s - TIMING.grace_s)
+    assert look_in(a_turn(), (overdue,), now=NOW, timing=TIMING) == NOW + 0.5
 
 
 def test_look_in_is_no_later_than_the_end_of_a_reads_lease() -> None:
