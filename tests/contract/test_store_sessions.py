@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from sqlalchemy import Text, insert, literal_column, select
+from sqlalchemy import Text, insert, literal_column, select, update
 
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.core.decisions import Artifact, Decision, Snapshot
@@ -195,6 +195,21 @@ def kept(world: World, artifact_id: str, ttl_s: float, **changes: str) -> str:
     store = SqlTurnStore(world.engine, world.sink, artifact_ttl_s=ttl_s)
     store.transact(world.queued(), lambda _: Decision(result=None, artifacts=(made,)))
     return artifact_id
+
+
+def test_turn_that_is_queued_at_the_end_of_the_one_before_need_not_wait(postgres_world: World) -> None:
+    """It is added once that end is committed, which does not wake it, as nobody had to be woken by then."""
+    world = postgres_world
+    first = new_turn()
+    world.store.insert_turn(first)
+    over = {"status": TurnStatus.COMPLETED.value, "finished_at": world.now()}
+    with ThreadPoolExecutor(1) as pool:
+        with world.engine.begin() as connection:
+            connection.execute(update(turns).where(turns.c.id == first.id).values(over))
+            queueing = pool.submit(world.queued, session_id=first.session_id)
+            wait_until(lambda: waiters(world) == 1, "the new turn to meet the lock of the end")
+        assert not world.turn(queueing.result()).waits
+    assert not world.turn(first.id).followed
 
 
 def test_artifacts_are_found_by_their_session_until_they_expire(world: World) -> None:

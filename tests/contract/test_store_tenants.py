@@ -38,13 +38,13 @@ def test_tenant_is_crowded_when_its_share_runs(world: World) -> None:
 def test_oldest_waiting_turns_of_a_tenant_are_next(world: World) -> None:
     """They are turns that waited and are not behind another of their session, two at a time; none without shares."""
     store = sharing(world, 1)
+    anothers = world.queued(tenant="quiet", session_id="talk")
     first = world.queued(tenant="noisy", session_id="talk")
     behind = world.queued(tenant="noisy", session_id="talk")
     others = [world.queued(tenant="noisy") for _ in range(3)]
-    world.queued(tenant="quiet", session_id="talk")
     ended = world.turn(world.queued(tenant="noisy"))
     assert store.next_of_tenant(ended) == []
-    for turn_id in (behind, *others):
+    for turn_id in (anothers, behind, *others):
         world.change(turn_id, waits=True)
     assert store.next_of_tenant(ended) == [(others[0], "interactive"), (others[1], "interactive")]
     world.change(first, status=TurnStatus.COMPLETED, finished_at=world.now())
