@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from harness_worker.entrypoints.doctor.clocks import judge_clocks, skew_s
 from harness_worker.entrypoints.doctor.database import PublishedAgent, PublishedTool, judge_postgres
 from harness_worker.entrypoints.doctor.finding import State
 from harness_worker.entrypoints.doctor.variables import check_variables, refused_by_gateway
-from harness_worker.entrypoints.doctor.workers import Worker, answering, check_catalogue, check_workers
+from harness_worker.entrypoints.doctor.workers import ANSWERS_S, Worker, answering, check_catalogue, check_workers
 
 TOOLS = Worker(name="tools-7@host", tasks=frozenset({"tool.a"}), queues=("tools",))
 
@@ -84,16 +84,18 @@ def test_clocks_more_than_a_second_apart_are_a_warning() -> None:
     assert list(judge_clocks({})) == []
 
 
-NEEDS_S = {"coordinator@host": 0.1, "tools@host": 1.5}
-
-
 class Control:
-    """Celery's remote control of two workers, of which one needs a while for each answer."""
+    """Celery's remote control of workers, each of which needs so many seconds for an answer."""
+
+    def __init__(self, needs_s: Mapping[str, float]) -> None:
+        self.needs_s = needs_s
+        self.asked_s: set[float] = set()
 
     def inspect(self, names: Sequence[str] | None = None, *, timeout: float, limit: int | None = None) -> Control:
         """See ``celery.app.control.Control.inspect``."""
         assert limit == (None if names is None else len(names))
-        self.answers = [name for name, needs_s in NEEDS_S.items() if needs_s < timeout]
+        self.asked_s.add(timeout)
+        self.answers = [name for name, needs_s in self.needs_s.items() if needs_s < timeout]
         return self
 
     def ping(self) -> dict[str, Any] | None:
@@ -111,10 +113,17 @@ class Control:
 
 def test_worker_that_is_busy_is_asked_again() -> None:
     """It may need more than a second for its answer, but is not missing for that."""
-    found = answering(Control().inspect)
-    assert [(each.name, each.tasks, each.queues) for each in found] == [
-        (name, frozenset({f"{name}.task"}), ("queue",)) for name in NEEDS_S
+    control = Control({"coordinator@host": 0.1, "tools@host": 1.5})
+    assert [(each.name, each.tasks, each.queues) for each in answering(control.inspect)] == [
+        (name, frozenset({f"{name}.task"}), ("queue",)) for name in control.needs_s
     ]
+
+
+def test_workers_that_all_answer_are_asked_once() -> None:
+    """Whoever else has workers on this broker."""
+    control = Control({"celery@host": 0.1, "coordinator@host": 0.1, "tools@host": 0.1})
+    assert [each.name for each in answering(control.inspect)] == [*control.needs_s]
+    assert control.asked_s == {ANSWERS_S[0]}
 
 
 def test_workers_of_both_roles_are_needed() -> None:

@@ -59,7 +59,7 @@ def answering(inspect: Callable[..., Any]) -> list[Worker]:
     found: list[Worker] = []
     for timeout_s in ANSWERS_S:
         found = _asked(inspect, timeout_s)
-        if {worker.role for worker in found} == {*Role} and all(worker.tasks and worker.queues for worker in found):
+        if {worker.role for worker in found} >= {*Role} and all(worker.tasks and worker.queues for worker in found):
             break
     return found
 
