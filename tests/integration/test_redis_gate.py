@@ -11,6 +11,7 @@ from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.adapters.redis.gate import RedisGate
 from harness_worker.adapters.redis.locks import RedisLocks
 from harness_worker.core.reads import ReadState
+from harness_worker.errors import TransientError
 from harness_worker.ports import Admission, LockName
 from tests.contract.gate_kit import READ, a_pass, a_run, admit, new_turn_id, opened, running, settle, state
 
@@ -95,6 +96,23 @@ def test_gate_that_somebody_replaced_counts_as_lost(client: RedisClient, gate: R
     assert admit(gate, turn_id) is Admission.CLOSED
     assert gate.raise_fence(turn_id, 3)
     assert state(gate, turn_id, fence=3) is ReadState.GONE
+
+
+def test_gate_and_lock_that_redis_refuses_to_read_are_not_lost(redis_url: str) -> None:
+    """Such as for a user who may not read hashes; they stay as they are, and the error is the caller's."""
+    owner = RedisClient(redis_url)
+    turn_id, lock = running(RedisGate(owner, lease_ttl_s=60.0)), LockName(tenant="t", name=new_turn_id())
+    fence = RedisLocks(owner, lease_ttl_s=60.0).take(lock, a_run(turn_id), 10.0)
+    owner.command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@all", "-hmget", "-hget")
+    reader = RedisClient(redis_url.replace("redis://", "redis://reader:pw@"))
+    with pytest.raises(TransientError):
+        state(RedisGate(reader, lease_ttl_s=60.0), turn_id)
+    with pytest.raises(TransientError):
+        RedisLocks(reader, lease_ttl_s=60.0).take(lock, a_run(new_turn_id()), 10.0)
+    assert state(RedisGate(owner, lease_ttl_s=60.0), turn_id) is ReadState.LIVE
+    assert RedisLocks(owner, lease_ttl_s=60.0).take(lock, a_run(turn_id), 10.0) == fence
+    for client in (reader, owner):
+        client.disconnect()
 
 
 @pytest.mark.parametrize("what", ["lock is lost", "lock is replaced", "clock is set back"])

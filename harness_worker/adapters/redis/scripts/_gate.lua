@@ -15,6 +15,7 @@ local stamp = string.format('%s.%06d', clock[1], tonumber(clock[2]))
 
 local head = redis.pcall('HMGET', key, 'fence', 'open', 'until')
 if head.err then   -- another client wrote something else there, which counts as a gate that was lost
+  if redis.call('TYPE', key).ok == 'hash' then return head end   -- any other error is the caller's
   redis.call('DEL', key)
   head = {}
 end
