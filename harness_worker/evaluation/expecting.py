@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from harness_worker.core.canonical import compact
+from harness_worker.core.canonical import canonical, compact
 from harness_worker.core.registration.problems import short
 from harness_worker.evaluation.cases import Expectation, ToolCall
 from harness_worker.wire import JsonObject, TurnStatus
@@ -70,8 +70,8 @@ def _calls(expect: Expectation, calls: Sequence[JsonObject]) -> Iterator[str]:
 
 def _counted(wanted: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, int]]:
     """Each expected call, and how many times it is listed."""
-    named = Counter(compact(call.model_dump()) for call in wanted)
-    return zip({compact(call.model_dump()): call for call in wanted}.values(), named.values(), strict=True)
+    named = Counter(canonical(call.model_dump()) for call in wanted)
+    return zip({canonical(call.model_dump()): call for call in wanted}.values(), named.values(), strict=True)
 
 
 def _is(wanted: ToolCall, call: JsonObject) -> bool:

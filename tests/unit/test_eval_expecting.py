@@ -80,6 +80,13 @@ def test_call_that_is_named_twice_was_made_twice() -> None:
     ]
 
 
+def test_call_is_the_same_however_its_arguments_are_written() -> None:
+    """Neither the order of the arguments nor the notation of a number makes another call of it."""
+    calls = [{"tool": "put", "arguments": {"n": 1, "to": "a"}}, {"tool": "put", "arguments": {"to": "a", "n": 1.0}}]
+    (told,) = why({"calls": calls}, turn("", call("put", n=1, to="a")))
+    assert told.startswith("put was called with success 1 of 2 times")
+
+
 @pytest.mark.parametrize(
     ("expect", "ended", "told"),
     [
