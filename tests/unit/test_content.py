@@ -219,6 +219,7 @@ async def _coroutine() -> None: ...
         (ORDER.model_copy(update={"note": {"a": [1.0, float("inf")]}}), "float at $.note.a[1]"),
         ([Broken()], "Broken at $[0]"),
         ({object(): 1}, "object at $"),
+        ({"counts": {"None": 2, None: 3}}, "NoneType at $.counts.None"),
         pytest.param(10**5000, "int at $", id="huge int"),
         (ValueError("x"), "ValueError at $"),
         ({"a": [Lent(a=1)]}, "Lent at $.a[0]"),

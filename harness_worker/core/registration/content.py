@@ -1,7 +1,7 @@
 """A tool's return value as the model reads it: pydantic's JSON mode, but stricter.
 
-A value that would arrive as something else or differ between processes is refused (NaN, infinity, iterators, cycles)
-or normalised (sets are sorted).
+A value that would arrive as something else or differ between processes is refused (NaN, infinity, iterators, cycles,
+keys that become the same) or normalised (sets are sorted).
 """
 
 from __future__ import annotations
@@ -103,8 +103,13 @@ class _Walk:
         return [self.value(item, f"{path}[{index}]") for index, item in enumerate(items)]
 
     def _object(self, entries: Mapping[Any, object], path: str) -> dict[str, Json]:
-        named = ((_key(key, path), item) for key, item in entries.items())
-        return {key: self.value(item, _below(path, key)) for key, item in named}
+        plain: dict[str, Json] = {}
+        for key, item in entries.items():
+            name = _key(key, path)
+            if name in plain:  # such as 1 and "1", of which the model would read one
+                _refuse(key, _below(path, name))
+            plain[name] = self.value(item, _below(path, name))
+        return plain
 
     def _leaf(self, value: object, path: str) -> Json:
         if isinstance(value, Decimal) and not value.is_finite():
