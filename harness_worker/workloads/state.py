@@ -30,10 +30,10 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.failures import translated
+from harness_worker.schema import insert_for
 from harness_worker.workloads.base import JournalRow, Observation, RecordedEffect
 
 metadata = MetaData()
@@ -174,9 +174,8 @@ def _once(tx: Connection, call: WriteCall, act: Callable[[Overlay], Written]) ->
 
 def _claim(tx: Connection, key: str) -> bool:
     """Claim the key; waits for another transaction that has claimed it and not yet committed."""
-    dialect = postgresql if tx.dialect.name == "postgresql" else sqlite
     blank = {"idempotency_key": key, "content": "", "is_error": False}
-    taken = dialect.insert(receipts).values(blank).on_conflict_do_nothing()
+    taken = insert_for(tx.dialect.name, receipts).values(blank).on_conflict_do_nothing()
     return tx.execute(taken, execution_options={"preserve_rowcount": True}).rowcount == 1
 
 
