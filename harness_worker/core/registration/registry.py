@@ -129,9 +129,7 @@ class Registry:
         Raises:
             ConfigError: Something about it cannot work; the message names the tool and says what to change.
         """
-        label = self._label(name)
-        checked = tool_options(options, label, self._ceiling_s)
-        self._add(fn, tool_spec(name, description, inspect_raw(fn, schema, label), checked))
+        self._add(fn, self._raw_spec(fn, name, schema, description, options))
         return name
 
     @declares
@@ -278,6 +276,19 @@ class Registry:
             known = ", ".join(self._judges) or "none"
             raise ConfigError(f"agent {agent!r}: unknown judge {judge!r}; declare it first; there are: {known}")
         return judge
+
+    def _raw_spec(
+        self,
+        fn: Callable[..., object],
+        name: str,
+        schema: Mapping[str, Any],
+        description: str,
+        options: Mapping[str, Any],
+    ) -> ToolSpec:
+        """A function with a JSON Schema of its own as a tool, which is not registered yet."""
+        label = self._label(name)
+        checked = tool_options(options, label, self._ceiling_s)
+        return tool_spec(name, description, inspect_raw(fn, schema, label), checked)
 
     def _add_hinted(
         self, fn: F, name: object, description: str | None, options: Mapping[str, Any], namespace: Mapping[str, Any]
