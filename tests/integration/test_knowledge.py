@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness_worker import AgentHarness, Registry
+from harness_worker import AgentHarness, Effect, Registry
 from harness_worker.bootstrap.knowledge import Knowledge, make_knowledge
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
@@ -55,6 +56,49 @@ def test_tool_of_that_name_takes_the_place_of_ours(tmp_path: Path) -> None:
     registry.agent("own", model=MODEL, vault=str(tmp_path), tools=[get_context_pack])
     (tool,) = known(registry).agents["own"].tools
     assert tool.description == "Mine."
+
+
+def test_tool_of_that_name_serves_only_agents_that_have_it(tmp_path: Path) -> None:
+    """Beside it, the harness's own tools run for every other agent of the application."""
+    script, docs = tmp_path / "script.jsonl", tmp_path / "docs"
+    asked = {"big": {}, "read_artifact": {"id": "art_0"}, "get_context_pack": {"query": "refund"}}
+    lines = [
+        {"step": step, "content": [{"type": "tool_use", "id": "a", "name": name, "input": given}]}
+        for step, (name, given) in enumerate(asked.items())
+    ]
+    lines.append({"step": len(asked), "content": [{"type": "text", "text": "Done."}]})
+    script.write_text("\n".join(map(json.dumps, lines)))
+    docs.mkdir()
+    (docs / "refunds.md").write_text("A refund takes five days.")
+    registry = Registry()
+
+    @registry.tool(effect=Effect.READ_ONLY)
+    def big() -> str:
+        """More than the context takes."""
+        return "x" * 300
+
+    @registry.tool(effect=Effect.READ_ONLY)
+    def read_artifact(id: str, offset: int = 0, limit: int = 9) -> str:  # noqa: A002 - as the harness's own has it
+        """Mine."""
+        return f"mine: {id} {offset} {limit}"
+
+    @registry.tool(effect=Effect.READ_ONLY)
+    def get_context_pack(query: str, limit: int = 4) -> str:
+        """Mine."""
+        return f"mine: {query} {limit}"
+
+    model = f"scripted:{script}"
+    registry.agent("has", model=model, vault=str(docs), tools=[big, read_artifact, get_context_pack])
+    registry.agent("lacks", model=model, vault=str(docs), tools=[big])
+    harness = AgentHarness(registry, Settings(artifact_threshold_chars=200))
+    said = {
+        name: [call.content for call in harness.run_turn(None, "A refund?", agent=name).calls[1:]]
+        for name in ("has", "lacks")
+    }
+    harness.close()
+    assert said["has"] == ["mine: art_0 0 9", "mine: refund 4"]
+    assert said["lacks"][0].startswith("this session has no artifact art_0")
+    assert "A refund takes five days." in said["lacks"][1]
 
 
 def test_memory_alone_offers_no_tool() -> None:
