@@ -82,7 +82,7 @@ def _is(wanted: ToolCall, call: JsonObject) -> bool:
 def _holds(found: object, wanted: object) -> bool:
     """Whether ``found`` equals ``wanted``; objects may have further members."""
     if not (isinstance(found, Mapping) and isinstance(wanted, Mapping)):
-        return found == wanted and isinstance(found, bool) is isinstance(wanted, bool)
+        return canonical(found) == canonical(wanted)  # which tells true from 1, as Python does not
     there = cast("Mapping[str, Any]", found)
     return all(
         name in there and _holds(there[name], value) for name, value in cast("Mapping[str, Any]", wanted).items()

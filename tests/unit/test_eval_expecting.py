@@ -46,6 +46,8 @@ def test_answers(expect: dict[str, Any], answer: str, told: str | None) -> None:
         ({"calls": {"tool": "put", "arguments": {"order": {"id": 8}}}}, False),
         ({"calls": {"tool": "put", "arguments": {"order": {"id": 7, "more": None}}}}, False),
         ({"calls": {"tool": "put", "arguments": {"n": True}}}, False),
+        ({"calls": {"tool": "put", "arguments": {"flags": [True, 0.0]}}}, True),
+        ({"calls": {"tool": "put", "arguments": {"flags": [1, 0]}}}, False),
         ({"calls": {"tool": "put", "arguments": {"order": 7}}}, False),
         ({"calls": "fail"}, False),
         ({"calls": "open"}, False),
@@ -57,7 +59,7 @@ def test_answers(expect: dict[str, Any], answer: str, told: str | None) -> None:
 def test_calls(expect: dict[str, Any], holds: bool) -> None:
     """Of all turns of a case: success counts for what must be called, asking counts for what must not."""
     first = turn("", call("find"), call("fail", is_error=True, outcome="ToolFailure"))
-    last = turn("", call("put", order={"id": 7, "name": "x"}, n=1), call("open", outcome=None))
+    last = turn("", call("put", order={"id": 7, "name": "x"}, n=1, flags=[True, 0]), call("open", outcome=None))
     assert (why(expect, first, last) == []) is holds
 
 
