@@ -244,6 +244,19 @@ def test_spending_reads_the_turns_of_a_day(database_url: str) -> None:
     assert plans.lie_between("created_at"), plans.texts
 
 
+def test_due_turns_are_found_by_walking_their_index(postgres_url: str) -> None:
+    """Each coordinator looks every second: neither turns that ended, nor those that were due once, are read again."""
+    ended = {"status": TurnStatus.COMPLETED, "finished_at": 1.0, "wake_at": None}
+    with world_of(postgres_url) as world:
+        fill(world, [{**ended, "id": str(number), "session_id": str(number)} for number in range(3_000)])
+        turn_id = world.queued()
+        with plans_of(reading(world.engine), "turns", is_filled=True) as plans:
+            assert [turn.id for turn in world.store.overdue(9, 60.0)] == [turn_id]
+    found = [text for text in plans.texts if "Update on turns" not in text]
+    assert len(found) == 2
+    assert all("Index Scan using turns_due" in text for text in found), found
+
+
 def beat(world: World) -> None:
     """Beat for two visits and for two calls."""
     world.store.beat_turns([HeldTurn("a", "w", 1), HeldTurn("b", "w", 1)], 60.0)
