@@ -1,4 +1,4 @@
-"""Sends a model's text to watchers a few times a second, instead of word by word."""
+"""Sends a model's text to watchers up to about twenty times a second, instead of word by word."""
 
 from __future__ import annotations
 
