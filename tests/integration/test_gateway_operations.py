@@ -216,13 +216,14 @@ def test_keyless_api_serves_its_own_page_and_who_types_the_address(sqlite_url: s
         assert httpx2.get(f"{url}/v1/turns", headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("database_url", ["", "mysql://h/d", "sqlite"])
+@pytest.mark.parametrize("database_url", ["", "mysql://u:secret@h/d", "sqlite"])
 def test_start_with_a_wrong_setting_ends_with_its_name(database_url: str) -> None:
     """The exit code is 2, and one line says what to change, without a traceback."""
     told = run_here("gateway", env={"HARNESS_DATABASE_URL": database_url, "HARNESS_REDIS_URL": NOWHERE})
     assert told.returncode == 2
     assert told.stderr.startswith("harness: HARNESS_DATABASE_URL")
     assert "Traceback" not in told.stderr
+    assert "secret" not in told.stderr
 
 
 def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, gateway_redis: str, tmp_path: Path) -> None:

@@ -16,13 +16,8 @@ from harness_worker.errors import ConfigError
     ("overrides", "variable"),
     [
         ({"redis_url": "redis://h"}, "HARNESS_DATABASE_URL is not set"),
-        ({"database_url": "mysql://h/d", "redis_url": "redis://h"}, "HARNESS_DATABASE_URL='mysql://h/d': give sqlite:"),
         ({"dev_keyless": "maybe"}, "HARNESS_DEV_KEYLESS='maybe': give 1 or 0"),
         ({"tenant_queue": str(10**20)}, f"HARNESS_TENANT_QUEUE='{10**20}': input should be less than or equal to 10"),
-        (
-            {"database_url": "mysql://u:secret@h/d", "redis_url": "redis://h"},
-            "HARNESS_DATABASE_URL='mysql://u:***@h/d'",
-        ),
         ({"database_url": "sqlite:///x"}, "HARNESS_REDIS_URL is not set"),
         ({"database_url": "sqlite:///x", "redis_url": "unix:///s"}, "HARNESS_REDIS_URL='unix:///s': give"),
         ({"database_url": "sqlite:///x", "broker_url": "http://u:p@h"}, "HARNESS_BROKER_URL='http://u:***@h'"),
