@@ -14,6 +14,7 @@ from api_gateway.concurrency.patience import beating
 from api_gateway.openai_facade.answers import ItemStatus, OutputItem, OutputText
 from api_gateway.openai_facade.from_turn import (
     ANSWERED,
+    answering_step,
     completion_usage,
     ended_calls,
     finish_reason,
@@ -106,8 +107,8 @@ class _ResponseEvents:
         """End the open message, and send the whole response."""
         yield from self._close(message_status(turn.status) if turn.status.is_final else "completed")
         output = output_of(turn)
-        if turn.output_text and turn.output_text == self._text:
-            output[-1] = output[-1].model_copy(update={"id": self._item_id})
+        if turn.output_text and turn.output_text == self._text and answering_step(turn) is not None:
+            output[-1] = output[-1].model_copy(update={"id": self._item_id})  # the step may have been asked anew
         yield self.lifecycle(_LAST.get(turn.status, "response.incomplete"), turn, output=output)
 
     def _close(self, status: ItemStatus) -> Iterator[str]:

@@ -691,9 +691,8 @@ def said(text: str, step: int | None) -> Delta:
             [said("Hm", 1), said("On its way.", None)],
             ["msg_t1_1", "msg_t1"],
         ),
-        ({"status": "cancelled", "stop_reason": "cancelled"}, [said("On its way.", 0)], ["msg_t1_0"]),
     ],
-    ids=["answer", "fork", "asked anew", "refusal", "budget", "cancelled"],
+    ids=["answer", "fork", "asked anew", "refusal", "budget"],
 )
 def test_message_has_one_id_wherever_it_is_told(
     members: dict[str, Any], deltas: list[Delta], messages: list[str]
@@ -715,6 +714,17 @@ def test_message_that_begins_ends_the_one_before() -> None:
     chunks = asyncio.run(_events(chat_frames(turn(), _pieces(*pieces), tells_usage=False)))
     contents = [choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"]]
     assert contents == ["", "Let me look.", "\n\nOn its way.", None]
+
+
+@pytest.mark.parametrize(
+    ("status", "stop_reason"),
+    [("completed", "end_turn"), ("requires_action", None), ("cancelled", "cancelled"), ("failed", "model_error")],
+)
+def test_response_that_a_stream_ends_with_is_the_one_that_is_read(status: str, stop_reason: str | None) -> None:
+    """Nobody who reads a turn without an answer knows which of its steps have said its text."""
+    last = turn(status=status, stop_reason=stop_reason, usage={**USAGE, "steps": 2})
+    events = asyncio.run(_events(response_frames(turn(), Terms(), _pieces(said(last.output_text, 1), last))))
+    assert events[-1]["response"] == response_of(last, Terms()).model_dump()
 
 
 def test_text_that_joins_several_messages_is_none_of_them() -> None:
