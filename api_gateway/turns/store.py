@@ -40,7 +40,7 @@ _TERMS: Final = (
     select(
         _BEFORE.c.id.label("follows"),
         turns.c.system_prompt_override,
-        func.coalesce(turns.c.parallel, agents.c.parallel, true()).label("parallel"),
+        and_(func.coalesce(turns.c.parallel, true()), func.coalesce(agents.c.parallel, true())).label("parallel"),
     )
     .outerjoin(agents, agents.c.name == turns.c.agent)
     .outerjoin(

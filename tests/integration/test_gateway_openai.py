@@ -402,6 +402,14 @@ def test_response_has_what_was_asked_for(client: Client) -> None:
         }
 
 
+def test_response_of_an_agent_whose_calls_run_one_at_a_time_says_so(gateway: Gateway, client: Client) -> None:
+    """Whatever was asked for: a request can only forbid that calls run at once."""
+    gateway.worker.publish_agent("alone", parallel=False)
+    for asked in ({}, {"parallel_tool_calls": True}):
+        told = client.respond(model="alone", background=True, **asked)
+        assert [told.parallel_tool_calls, client.openai.responses.retrieve(told.id).parallel_tool_calls] == [False] * 2
+
+
 # --- conversations ----------------------------------------------------------------------------------------------------
 
 
