@@ -114,9 +114,8 @@ class Deliverer:
             took = 0.0 if self._is_cut_off else clock() - began  # a failed poll does not show how many wait
             self._poll_at = clock() + max(POLL_S, took / POLLING_SHARE)
         await self._try(self._start_poked)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._poll_at - clock())):
-                await self._wake.wait()
+        with suppress(TimeoutError):  # left by an error, ``asyncio.timeout`` might cancel this task later
+            await answered_within(max(0.0, self._poll_at - clock()), self._wake.wait())
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -38,7 +38,7 @@ class Striker:
             sys.settrace(before)
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - what sys.settrace asks for
-        if not frame.f_code.co_filename.endswith(f"harness_worker/{self._file}"):
+        if not frame.f_code.co_filename.endswith(f"/{self._file}"):
             return None
         if event == "line":
             self._left -= 1
