@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
+from threading import Event, Lock
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -119,9 +119,17 @@ def _short_of_memory() -> None:
     raise MemoryError
 
 
-@pytest.mark.parametrize("lasts", [False, True])
-def test_lack_of_memory_in_the_event_loop_ends_no_worker(monkeypatch: pytest.MonkeyPatch, *, lasts: bool) -> None:
+@pytest.mark.parametrize("lasts_until", ["", "a timer", "a pause"])
+def test_lack_of_memory_in_the_event_loop_ends_no_worker(monkeypatch: pytest.MonkeyPatch, lasts_until: str) -> None:
     """It connects again, as after a lost connection; if it ended, all running calls would end with it."""
+    made: list[Event] = []
+
+    def event() -> Event:
+        made.append(Event())
+        if len(made) == 1:
+            raise MemoryError
+        return made[-1]
+
     monkeypatch.setattr(state, "should_stop", None)
     app = make_app(Settings(), redis_url="redis://127.0.0.1:1/0")
     pool, worker = (
@@ -130,8 +138,10 @@ def test_lack_of_memory_in_the_event_loop_ends_no_worker(monkeypatch: pytest.Mon
     )
     consumer: Any = CarefulConsumer(print, app=app, pool=pool, hub=Hub(), controller=worker)
     consumer.blueprint, consumer.connection = _Blueprint(MemoryError()), Connection("memory://")
-    if lasts:
+    if lasts_until == "a timer":
         consumer.hub.call_later(0.0, _short_of_memory)
+    if lasts_until == "a pause":
+        monkeypatch.setattr("harness_worker.adapters.celery.consumer.Event", event)
     consumer.start()
     assert consumer.blueprint.restarts == 1
 

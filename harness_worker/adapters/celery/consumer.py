@@ -136,8 +136,8 @@ class CarefulConsumer(Consumer):
         until = time.monotonic() + RECONNECT_S
         while time.monotonic() < until:
             with suppress(MemoryError):  # it may be short again
+                Event().wait(TICK_S)
                 self._tick()
-            Event().wait(TICK_S)
 
     def _tick(self) -> None:
         """Called at least once a second while the broker is away, and the event loop does not run."""
