@@ -20,6 +20,7 @@ from celery.worker import state
 from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
+from harness_worker.adapters.celery import requests
 from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.requests import (
     SubmitRequest,
@@ -255,18 +256,23 @@ def test_celery_hears_of_a_failure_of_which_nobody_is_told(
     assert (told, len(given_back)) == ([], 1)
 
 
-def test_celery_hears_of_a_death_that_could_not_be_told(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above
+@pytest.mark.parametrize("short", ["on_lost", "_running_call"])
+def test_celery_hears_of_a_death_that_could_not_be_told(
+    started: Any,  # noqa: ANN401 - as above
+    short: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Else the message is never given back, and its place in the worker never free again."""
     given_back: list[object] = []
 
-    def fail(_run: RunningCall, _overran: bool) -> None:
-        raise RuntimeError("a bug")
+    def fail(*_: object) -> None:
+        raise MemoryError
 
     def give_back(*of_message: object) -> None:
         given_back.append(of_message)
 
     monkeypatch.setattr(started, "_on_reject", give_back)
-    monkeypatch.setattr(started.task, "on_lost", fail)
+    monkeypatch.setattr(started.task if short == "on_lost" else requests, short, fail)
     with pytest.raises(WorkerLostError) as died:
         raise WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL)")
     started.on_failure(ExceptionInfo((died.type, died.value, died.tb)))

@@ -53,14 +53,13 @@ class ToolRequest(Request):
                 os.killpg(int(self.worker_pid), signal.SIGKILL)
 
     def _report_lost(self, *, overran: bool) -> None:
-        run = _running_call(self)
-        if run is None:
-            return
+        run: RunningCall | None = None
         task: Any = self.task  # a ToolTask
         try:
-            task.on_lost(run, overran)
+            if (run := _running_call(self)) is not None:
+                task.on_lost(run, overran)
         except Exception:  # whatever it is, Celery must still learn of the failure, to free the slot
-            log.exception("death of the process of call %s of turn %s not reported", run.call_id, run.turn_id)
+            log.exception("death of the process of %s not reported", run or f"call {self.id}")
 
 
 class ThreadRequest(Request):
