@@ -29,6 +29,8 @@ from tests.s3 import S3, s3_service
 os.environ.pop("ANTHROPIC_API_KEY", None)  # no test may cost money
 for name in [name for name in os.environ if name.startswith("OTEL_")]:
     del os.environ[name]  # and none may send traces of its turns
+for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+    del os.environ[name]  # the servers that tests ask are on this machine
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the hundreds of processes compiles the project
 sys.dont_write_bytecode = False
