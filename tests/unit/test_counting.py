@@ -9,11 +9,14 @@ from harness_worker.entrypoints.view.counting import CountingProgress
 from tests.unit.engine_kit import SetClock
 
 
-def test_progress_in_a_pipe_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_in_a_pipe_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each failure at once, on one line and harmless; the count every few seconds with what is left, and at the end.
 
-    The name is harmless too.
+    The name is harmless too, and lines have any length.
     """
+    monkeypatch.setenv("COLUMNS", "40")
     clock = SetClock(0.0)
     with CountingProgress(console(), clock, "sh\x1bop\n", 4, "cell") as progress:
         progress.count("a", None)

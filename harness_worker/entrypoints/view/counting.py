@@ -65,7 +65,7 @@ class CountingProgress:
         if self._bar is None and (now - self._told_at >= QUIET_S or self._done == self._total):
             self._told_at = now
             done = f"{self._done} of {self._total} {self._noun}s done, {self._failed} failed"
-            self._console.print(f"{self._name}: {done}{self._left(now)}")
+            self._console.print(f"{self._name}: {done}{self._left(now)}", soft_wrap=True)
 
     def _left(self, now: float) -> str:
         """How long the rest will take at the speed so far."""
