@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import re
 import shutil
@@ -48,8 +49,9 @@ def copy(tmp_path: Path) -> Path:
 
 def _lint(where: Path) -> str:
     command = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(cache_dir=None))"
+    env = {**os.environ, "COLUMNS": "200"}  # else the report is as wide as the terminal, and breaks names
     ran = subprocess.run(
-        [sys.executable, "-c", command], check=False, cwd=where, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", command], check=False, cwd=where, env=env, capture_output=True, text=True, timeout=100
     )
     assert "Contracts" in ran.stdout, ran.stderr
     return ran.stdout
