@@ -45,7 +45,8 @@ PUBLISH_TIMEOUT_S = 10.0
 """How long a test's gateway waits for the broker: longer than a user's, because a machine under load is slow."""
 
 DATABASE_TIMEOUT_S = 30
-"""How long it waits for a connection, for ``/readyz`` and for ``/metrics``, and how long its transactions may idle."""
+"""How long it waits for a connection, for SQLite's write lock, for ``/readyz`` and for ``/metrics``, and how long its
+transactions may idle."""
 
 WITHOUT_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients of plain HTTP: each would load all the authorities of the world, for 20 ms."""
@@ -311,6 +312,7 @@ def _patient() -> Generator[None]:
         patch.setattr(health, "CHECK_TIMEOUT_S", DATABASE_TIMEOUT_S)
         patch.setattr(figures, "TIMEOUT_S", DATABASE_TIMEOUT_S)
         patch.setattr(database, "CONNECT_TIMEOUT_S", DATABASE_TIMEOUT_S)
+        patch.setattr(database, "BUSY_TIMEOUT_S", DATABASE_TIMEOUT_S)
         patch.setattr(database, "IDLE_S", DATABASE_TIMEOUT_S)
         yield
 
