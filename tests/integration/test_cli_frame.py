@@ -284,7 +284,7 @@ def test_output_that_cannot_be_written_is_told(
     command: str, ending: str, code: int, words: str, tmp_path: Path
 ) -> None:
     """A full disk is reported; nothing is printed for users who closed stdout or stopped reading."""
-    line = f"{UNREAD} {shlex.join(HARNESS)} {command.replace('HOME', str(tmp_path / 'home'))} {ending}"
+    line = f"{UNREAD} {shlex.join(HARNESS)} {command.replace('HOME', shlex.quote(str(tmp_path / 'home')))} {ending}"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     ran = subprocess.run(
         ["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -308,7 +308,8 @@ def test_what_cannot_be_told_keeps_its_exit_code() -> None:
 )
 def test_a_home_that_leads_nowhere_is_wrong_usage(command: str, words: str, tmp_path: Path) -> None:
     """Examples are the home of an unknown user, and a relative one in a directory that was removed."""
-    line = f"cd {tmp_path}; rmdir {tmp_path}; PYTHONPATH={ROOT} {shlex.join(HARNESS)} {command}"
+    here = shlex.quote(str(tmp_path))
+    line = f"cd {here}; rmdir {here}; PYTHONPATH={shlex.quote(str(ROOT))} {shlex.join(HARNESS)} {command}"
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, words in ran.stderr) == (2, True), ran.stderr
 
