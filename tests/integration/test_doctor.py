@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -117,7 +118,7 @@ def test_command_that_makes_the_tables_names_the_home(tmp_path: Path) -> None:
     settings = {"HARNESS_DATABASE_URL": f"sqlite:///{tmp_path}/harness.db"}
     checked = run_here("doctor", "--home", str(tmp_path), "--json", env=settings)
     mends = {each["name"]: each["mend"] for each in json.loads(checked.stdout)["checks"]}
-    assert mends["tables"] == f"run `harness migrate --home {tmp_path}`"
+    assert mends["tables"] == f"run `harness migrate --home {quote(str(tmp_path))}`"
     assert mends["catalogue"] == "see the lines above", "which say that the database answers, and lacks its tables"
 
 
@@ -126,8 +127,8 @@ def test_commands_that_start_what_is_away_name_the_home(tmp_path: Path) -> None:
     nowhere = {"HARNESS_GATEWAY_URL": "http://127.0.0.1:1", "HARNESS_DATABASE_URL": "postgresql://127.0.0.1:1/x"}
     checked = run_here("doctor", "--home", str(tmp_path), "--json", env=nowhere)
     mends = {each["name"]: each["mend"] for each in json.loads(checked.stdout)["checks"]}
-    assert mends["gateway"].startswith(f"start one: harness up --home {tmp_path}, or")
-    assert f"`harness migrate --home {tmp_path}` makes the tables" in mends["database"]
+    assert mends["gateway"].startswith(f"start one: harness up --home {quote(str(tmp_path))}, or")
+    assert f"`harness migrate --home {quote(str(tmp_path))}` makes the tables" in mends["database"]
 
 
 def test_doctor_finds_a_database_without_tables(stack: StackInfo, postgres_server: PostgresServer) -> None:

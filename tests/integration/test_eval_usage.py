@@ -51,7 +51,7 @@ def test_sweep_that_is_done_needs_no_stack(cases: Path, tmp_path: Path) -> None:
     assert ran.returncode == 1, ran.stderr
     assert "clerk: 0/1 cells passed" in ran.stdout
     assert "the same command with --name s --retry-failed asks" in ran.stdout
-    assert f"runs again: harness up --app package.module:registry --home {home}" in ran.stdout
+    assert f"runs again: harness up --app package.module:registry --home {shlex.quote(str(home))}" in ran.stdout
     assert "1 cell, 1 done before; --name s" in ran.stderr
     assert not home.exists()
     assert run_here(*again, "--agent", "other", env={"HARNESS_APP": ""}).returncode == 3
@@ -112,7 +112,9 @@ def test_stack_that_does_not_answer_is_3(cases: Path, tmp_path: Path) -> None:
     """Whether the stack was named or looked for, the message says how to start one."""
     assert "harness up --app" in refused(3, str(cases), "--url", AWAY)
     home = str(tmp_path / "home")
-    assert f"harness up --app package.module:registry --home {home}\n" in refused(3, str(cases), "--home", home)
+    assert f"harness up --app package.module:registry --home {shlex.quote(home)}\n" in refused(
+        3, str(cases), "--home", home
+    )
 
 
 def test_ctrl_c_waits_for_no_gateway_that_hangs(cases: Path) -> None:

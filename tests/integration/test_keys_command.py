@@ -175,7 +175,7 @@ def test_database_that_has_no_table_of_keys_is_told_with_the_command(tmp_path: P
     (tmp_path / "empty.db").touch()
     assert "run `harness migrate`" in keys(f"sqlite:///{tmp_path}/empty.db", "list", code=2).stderr
     elsewhere = keys(f"sqlite:///{tmp_path}/empty.db", "list", "--home", str(tmp_path), code=2).stderr
-    assert f"run `harness migrate --home {tmp_path}`" in elsewhere
+    assert f"run `harness migrate --home {shlex.quote(str(tmp_path))}`" in elsewhere
     away = keys("postgresql://u:hidden@127.0.0.1:1/x", "list", code=3)
     assert "did not answer" in away.stderr
     assert "hidden" not in away.stderr
@@ -194,7 +194,7 @@ def test_hint_of_a_refused_key_names_the_home(tmp_path: Path) -> None:
     upgrade(f"sqlite:///{tmp_path}/harness.db")
     ran = run_here("keys", "revoke", "nope", "--home", str(tmp_path))
     assert ran.returncode == 1
-    assert f"`harness keys list --home {tmp_path}` shows the id of each" in ran.stderr
+    assert f"`harness keys list --home {shlex.quote(str(tmp_path))}` shows the id of each" in ran.stderr
 
 
 def test_file_that_is_no_database_is_a_wrong_setting(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlsplit
 
 import httpx2
@@ -102,7 +103,7 @@ def test_ready_screen_calls_the_program_by_what_a_shell_finds(
     program = tmp_path / "harness"
     program.touch(mode=0o755)
     monkeypatch.setattr("sys.argv", [str(program), "up"])
-    assert f"\n  {program} run " in ready_screen(stack)
+    assert f"\n  {quote(str(program))} run " in ready_screen(stack)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "\n  harness run " in ready_screen(stack)
 
