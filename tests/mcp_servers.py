@@ -72,7 +72,7 @@ class Notes:
 
     def wait(self, event: str, times: int = 1) -> Json:
         """The last line of one kind, as soon as there are so many."""
-        found = wait_until(lambda: self.of(event)[times - 1 :], f"a server to note {event}", 30)
+        found = wait_until(lambda: self.of(event)[times - 1 :], f"a server to note {event}", 60)
         return found[-1]
 
 

@@ -20,7 +20,7 @@ from tests.mcp_servers import Notes
 from tests.processes import runs
 from tests.stacks import ROOT
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.xdist_group("e2e-mcp")]
+pytestmark = [pytest.mark.acceptance, pytest.mark.xdist_group("e2e-mcp"), pytest.mark.timeout(240)]
 
 APP = "tests.apps.e2e.mcp:registry"
 MOST_TRIES = 5
@@ -117,9 +117,9 @@ def test_write_whose_process_is_killed_is_in_doubt(fleet: Outsider, notes: Notes
 
 def test_calls_past_their_time_end_and_their_server_is_replaced(fleet: Outsider, notes: Notes) -> None:
     """A read is a timeout, a write is in doubt; a server that could listen was told of the cancel."""
-    turn = fleet.run([side("linger", s=40)], [side("hang")], [side("add", a=1, b=1)], "done")
+    turn = fleet.run([side("linger", s=100)], [side("hang")], [side("add", a=1, b=1)], "done")
     (timeout,), (doubt,), (added,) = (contents(turn, step) for step in range(3))
-    assert timeout == "timeout: side__linger did not finish within 10 s"
+    assert timeout == "timeout: side__linger did not finish within 30 s"
     assert doubt.startswith("outcome_unknown: side__hang ")
     assert added == "2"
     assert notes.wait("cancelled")["pid"] == notes.wait("lingers")["pid"]
@@ -138,7 +138,7 @@ def test_cancel_reaches_the_server(fleet: Outsider, notes: Notes) -> None:
 def told_in_time(fleet: Outsider, notes: Notes) -> bool:
     """Whether a cancel was told to the server, by a process that lives on, before the worker would have killed that."""
     notes.clear()
-    turn_id = fleet.post([side("linger", s=40)], "never said")
+    turn_id = fleet.post([side("linger", s=100)], "never said")
     caller = tool_process(notes.wait("lingers")["pid"])
     assert fleet.http.post(f"/v1/turns/{turn_id}/cancel").status_code == 202
     assert fleet.end(turn_id)["status"] == "cancelled"

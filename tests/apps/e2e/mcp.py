@@ -14,11 +14,12 @@ _names = registry.mcp(
     "side",
     command=[sys.executable, "-m", "tests.apps.mcp.server"],
     env={"NOTES": str(journal.notes_file(journal.directory()))},
+    connect_timeout_s=60,
     include=["add", "write", "linger", "hang", "process"],
     tools={
         "add": {"effect": Effect.READ_ONLY},
         "process": {"effect": Effect.READ_ONLY},
-        "linger": {"effect": Effect.READ_ONLY, "timeout_s": 10.0},
+        "linger": {"effect": Effect.READ_ONLY, "timeout_s": 30.0},  # for a second server that starts slowly, too
         "hang": {"timeout_s": 10.0},
     },
 )
@@ -36,5 +37,5 @@ registry.agent(
     "worker",
     model=f"scripted:{journal.scripts_file(journal.directory())}",
     tools=[*_names, nap],
-    budget={"max_steps": 20, "max_tool_calls": 50, "timeout_s": 60, "max_tokens": 10_000},
+    budget={"max_steps": 20, "max_tool_calls": 50, "timeout_s": 120, "max_tokens": 10_000},
 )
