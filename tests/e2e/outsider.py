@@ -21,7 +21,7 @@ Json: TypeAlias = dict[str, Any]
 Step: TypeAlias = str | Sequence[tuple[str, Any]] | Mapping[str, Any]
 
 FINAL = ("completed", "incomplete", "failed", "cancelled")
-END_TIMEOUT_S = 90.0
+END_TIMEOUT_S = 200.0
 
 
 def call(tool: str, **arguments: object) -> tuple[str, Any]:

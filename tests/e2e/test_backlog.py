@@ -65,7 +65,7 @@ def test_long_queue_is_not_filled_with_copies(tmp_path: Path, monkeypatch: pytes
     with open_stack(home=tmp_path / "home", app=APP, coordinators=8, tools=1, env=env) as stack:
         outsider = Outsider(stack, tmp_path)
         with pushes(stack.redis_url, DEFAULT_TOOL_QUEUE) as sent:
-            turns = [outsider.post(*STEPS) for _ in range(TURNS)]
+            turns = [outsider.post(*STEPS, budget={"timeout_s": 60}) for _ in range(TURNS)]
             ended = [outsider.end(turn_id) for turn_id in turns]
         outsider.http.close()
     assert [contents(turn) for turn in ended] == [['{"n":0}', '{"n":1}', "put 2"]] * TURNS

@@ -11,7 +11,7 @@ __all__ = ["faults", "registry", "stoppable"]
 
 _MODEL = f"scripted:{journal.scripts_file(journal.directory())}"
 _TOOLS = tuple(name for name in registry.tools if name != "mystery")
-_BUDGET = {"max_steps": 20, "max_tool_calls": 50, "timeout_s": 60, "max_tokens": 10_000}
+_BUDGET = {"max_steps": 20, "max_tool_calls": 50, "timeout_s": 240, "max_tokens": 10_000}
 
 
 @registry.tool
@@ -54,7 +54,7 @@ for name, asks in (("expert", ()), ("helper", ("expert",)), ("lead", ("helper", 
         name,
         model=_MODEL if name == "lead" else f"scripted:{journal.team_file(journal.directory(), name)}",
         tools=(*_TOOLS, *map(registry.agent_tool, asks)),
-        budget={**_BUDGET, "timeout_s": 120},
+        budget=_BUDGET,
         description="Knows more.",
     )
 registry.agent("modest", model=_MODEL, system="Little.", tools=_TOOLS)

@@ -27,7 +27,7 @@ def nap(s: float, ctx: RunContext) -> str:
     return "slept"
 
 
-@registry.tool(effect=Effect.LOCAL_WRITE, timeout_s=1)
+@registry.tool(effect=Effect.LOCAL_WRITE, timeout_s=2)
 def nap_write(s: float, ctx: RunContext) -> str:
     """Write, then sleep past the deadline."""
     journal.entered(ctx)
@@ -60,7 +60,7 @@ def swallow_all(ctx: RunContext) -> str:
     return "never stopped"
 
 
-@registry.tool(effect=Effect.LOCAL_WRITE, timeout_s=1)
+@registry.tool(effect=Effect.LOCAL_WRITE, timeout_s=2)
 def swallow_write(ctx: RunContext) -> str:
     """Write, swallow the soft limit and answer a little late."""
     journal.entered(ctx)
