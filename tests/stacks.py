@@ -22,7 +22,7 @@ from harness_worker.testing.waiting import wait_until
 APP = "tests.apps.trivial:registry"
 ROOT = Path(__file__).parent.parent
 HARNESS = (sys.executable, "-m", "harness_worker.entrypoints.cli")
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 UNREAD = "exec 9> >(:); wait $!;"
 """What lets a line of bash write to 9, a pipe whose reader is gone."""
 

@@ -141,7 +141,7 @@ def second_worker(
     command = [*before, *HARNESS, "worker", *options, "--ready-file", str(ready)]
     with log.open("wb") as said, subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said) as second:
         try:
-            wait_until(ready.exists, "the second worker to consume", 30)
+            wait_until(ready.exists, "the second worker to consume", 60)
             yield second
         finally:
             second.terminate()
