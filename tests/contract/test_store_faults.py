@@ -32,7 +32,7 @@ from harness_worker.schema import tool_calls, turns
 from harness_worker.testing.waiting import wait_until
 from tests.contract.store_world import RecordedEvents, World, new_call, new_turn, one_event, waiters, world_of
 
-PROCESSES, TRANSACTIONS = 4, 200
+PROCESSES, TRANSACTIONS = 4, 100
 
 
 def count_up(database_url: str, turn_id: str) -> None:
@@ -48,7 +48,7 @@ def count_up(database_url: str, turn_id: str) -> None:
 
 
 def test_transact_by_many_processes_loses_none_and_errs_none(world: World, database_url: str):
-    """Four processes make two hundred transactions each on one turn: all count, and no number is missing."""
+    """Four processes make a hundred transactions each on one turn: all count, and no number is missing."""
     turn_id = world.queued()
     with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(count_up, [database_url] * PROCESSES, [turn_id] * PROCESSES))
