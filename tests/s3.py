@@ -44,7 +44,7 @@ class S3:
     def new_bucket(self) -> str:
         """The ``s3://`` URL of an empty bucket."""
         name = f"bucket-{next(_numbers)}"
-        httpx2.put(f"{self.url}/{name}", trust_env=False).raise_for_status()
+        httpx2.put(f"{self.url}/{name}", trust_env=False, timeout=30).raise_for_status()
         return f"s3://{name}"
 
 

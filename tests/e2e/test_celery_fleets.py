@@ -55,7 +55,9 @@ def test_shared_tasks_go_to_the_broker_of_the_application(stack: StackInfo, flee
         turn = client.wait(client.create_turn("clerk", "Pay.")["id"], 60)
     assert [(call["outcome"], call["content"]) for call in turn["calls"]] == [("ToolExecutionResult", "asked")]
     scores = f"{stack.gateway_url}/v1/turns/{turn['id']}/scores"
-    (score,) = wait_until(lambda: [each for each in httpx2.get(scores).json()["data"] if each["at"]], "its score", 60)
+    (score,) = wait_until(
+        lambda: [each for each in httpx2.get(scores, timeout=30).json()["data"] if each["at"]], "its score", 60
+    )
     assert score["reason"] == "asked", score
     assert messages(fleet_url, "fleet.pay") == {f"({who!r},)" for who in ASKED}
     assert messages(stack.redis_url, "fleet.pay") == set()

@@ -230,7 +230,7 @@ def test_migration_may_run_again(here: Here) -> None:
 def test_gateway_answers_and_drives_a_turn(here: Here) -> None:
     """A turn posted to the gateway service is driven by the services of coordinator and tools."""
     gateway = f"http://127.0.0.1:{here.ports['8700']}"
-    assert httpx2.get(f"{gateway}/healthz", trust_env=False).status_code == 200
+    assert httpx2.get(f"{gateway}/healthz", trust_env=False, timeout=30).status_code == 200
     asked = CONVERSATIONS[0]
     body = {"agent": "support", "input": asked.question, "metadata": {"script": asked.script}}
     options: dict[str, Any] = {"headers": {"Prefer": "wait=30"}, "timeout": 40, "trust_env": False}
@@ -254,17 +254,17 @@ def test_gateway_serves_neighbours_with_a_key_alone(here: Here) -> None:
     families = [address for addresses in psutil.net_if_addrs().values() for address in addresses]
     others = [a.address for a in families if a.family is socket.AF_INET and not a.address.startswith("127.")]
     for address in others:
-        assert httpx2.get(f"http://{address}:{port}/v1/turns", trust_env=False).status_code == 401
-        mine = httpx2.get(f"http://{address}:{port}/v1/turns", headers=key, trust_env=False)
+        assert httpx2.get(f"http://{address}:{port}/v1/turns", trust_env=False, timeout=30).status_code == 401
+        mine = httpx2.get(f"http://{address}:{port}/v1/turns", headers=key, trust_env=False, timeout=30)
         assert mine.json() == {"data": [], "next": None}
-        assert httpx2.get(f"http://{address}:{port}/healthz", trust_env=False).status_code == 200
+        assert httpx2.get(f"http://{address}:{port}/healthz", trust_env=False, timeout=30).status_code == 200
 
 
 @pytest.mark.usefixtures("fleet")
 def test_flower_sees_both_workers_and_no_password(here: Here) -> None:
     """Flower asks for the file's password, lists the workers, and shows no other password."""
     url = f"http://127.0.0.1:{here.ports['5555']}"
-    assert httpx2.get(f"{url}/api/workers", trust_env=False).status_code == 401
+    assert httpx2.get(f"{url}/api/workers", trust_env=False, timeout=30).status_code == 401
     user, _, password = SECRETS["HARNESS_FLOWER_AUTH"].partition(":")
 
     def page(path: str) -> str:

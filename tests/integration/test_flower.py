@@ -138,8 +138,8 @@ def test_flower_asks_for_its_password(stack: StackInfo) -> None:
     parts = urlsplit(str(stack.flower_url))
     bare = f"http://{parts.hostname}:{parts.port}"
     for path in ("/", "/api/workers", "/api/tasks", "/tasks"):
-        assert httpx2.get(bare + path, trust_env=False).status_code == 401
-        assert httpx2.get(bare + path, auth=("harness", "guess"), trust_env=False).status_code == 401
+        assert httpx2.get(bare + path, trust_env=False, timeout=30).status_code == 401
+        assert httpx2.get(bare + path, auth=("harness", "guess"), trust_env=False, timeout=30).status_code == 401
     assert parts.hostname == "127.0.0.1"
     assert len(unquote(parts.password or "")) >= 20
 
@@ -149,7 +149,7 @@ def test_flower_changes_nothing(stack: StackInfo, path: str) -> None:
     """Flower cannot stop workers or send tasks."""
     worker = next(iter(flower(stack, "/api/workers").json()))
     url = f"{stack.flower_url}{path.format(worker=worker)}"
-    assert httpx2.post(url, json={"args": []}, trust_env=False).status_code == 403
+    assert httpx2.post(url, json={"args": []}, trust_env=False, timeout=30).status_code == 403
 
 
 def test_flower_password_is_in_no_command_line(stack: StackInfo) -> None:

@@ -34,7 +34,7 @@ def test_agent_of_any_name_is_found_by_every_route(gateway: Gateway, name: str) 
     usage = gateway.http.get("/v1/usage", params={"agent": name, "by": "agent"})
     assert [group["key"] for group in usage.json()["data"]] == [name]
     assert name in [each["name"] for each in gateway.http.get("/v1/agents").json()["data"]]
-    raw = httpx2.get(f"{gateway.url}/v1/models/{quote(name, safe='')}")
+    raw = httpx2.get(f"{gateway.url}/v1/models/{quote(name, safe='')}", timeout=30)
     assert (raw.status_code, raw.json().get("id")) == (200, name), raw.text
     with client_of(gateway.url) as client:
         assert client.openai.models.retrieve(name).id == name

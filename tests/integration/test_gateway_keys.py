@@ -104,7 +104,7 @@ def test_revoked_key_is_refused_at_once_by_every_gateway(gateway: Gateway, keys:
     """No gateway remembers keys; the turns made with it stay, and the tenant's other key reads them."""
     key, known = new_key(keys, "acme")
     second, _ = new_key(keys, "acme")
-    with serving(gateway.settings) as url, httpx2.Client(base_url=url) as other:
+    with serving(gateway.settings) as url, httpx2.Client(base_url=url, timeout=30) as other:
         turn_id = gateway.http.post("/v1/turns", json=gateway.defaults, headers=bearer(key)).json()["id"]
         assert other.get(f"/v1/turns/{turn_id}", headers=bearer(key)).status_code == 200
         keys.revoke(known.id)
@@ -154,15 +154,15 @@ def test_good_key_is_found_whatever_is_around_it(gateway: Gateway, keys: SqlApiK
 def test_nobody_is_refused_because_the_database_is_away(sqlite_url: str) -> None:
     """The answer is 503, also in OpenAI's format, because a client must not discard its key."""
     with serving(Settings(database_url="postgresql://u:secret@127.0.0.1:1/x", redis_url=NOWHERE)) as url:
-        away = httpx2.get(f"{url}/v1/turns", headers=bearer(UNKNOWN))
+        away = httpx2.get(f"{url}/v1/turns", headers=bearer(UNKNOWN), timeout=30)
         assert "secret" not in problem_of(away, 503, "not_ready")["detail"]
-        told = httpx2.get(f"{url}/v1/models", headers=bearer(UNKNOWN))
+        told = httpx2.get(f"{url}/v1/models", headers=bearer(UNKNOWN), timeout=30)
         assert (told.status_code, told.json()["error"]["code"]) == (503, "not_ready")
-        problem_of(httpx2.get(f"{url}/v1/turns", headers=bearer("hk_no-key")), 401, "unauthorized")
+        problem_of(httpx2.get(f"{url}/v1/turns", headers=bearer("hk_no-key"), timeout=30), 401, "unauthorized")
     away_keys = Keys(create_engine("postgresql://u:secret@127.0.0.1:1/x"))
     assert asyncio.run(away_keys.still_accepts(UNKNOWN))
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url:
-        problem_of(httpx2.get(f"{url}/v1/turns", headers=bearer(UNKNOWN)), 401, "unauthorized")
+        problem_of(httpx2.get(f"{url}/v1/turns", headers=bearer(UNKNOWN), timeout=30), 401, "unauthorized")
 
 
 def test_keys_of_a_database_that_is_not_migrated_are_503(gateway: Gateway) -> None:
@@ -188,11 +188,11 @@ def test_clients_on_other_machines_need_a_key(sqlite_url: str, keyless: bool) ->
         port = url.rpartition(":")[2]
         for address in addresses():
             there = f"http://{address}:{port}"
-            refused = httpx2.get(f"{there}/v1/turns", trust_env=False)
+            refused = httpx2.get(f"{there}/v1/turns", trust_env=False, timeout=30)
             assert "harness keys create" in problem_of(refused, 401, "unauthorized")["detail"]
             assert refused.headers["www-authenticate"] == "Bearer"
-            assert httpx2.get(f"{there}/v1/turns", headers=bearer(key), trust_env=False).status_code == 200
-            assert httpx2.get(f"{there}/healthz", trust_env=False).status_code == 200
+            assert httpx2.get(f"{there}/v1/turns", headers=bearer(key), trust_env=False, timeout=30).status_code == 200
+            assert httpx2.get(f"{there}/healthz", trust_env=False, timeout=30).status_code == 200
 
 
 # --- what they see of each other --------------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def test_gateways_count_together(gateway: Gateway) -> None:
     """Two gateways together accept no more of a tenant's posts than one."""
     with serving(gateway.settings) as url:
         urls = (gateway.url, url, gateway.url, url)
-        posts = [httpx2.post(f"{each}/v1/turns", json=gateway.defaults) for each in urls]
+        posts = [httpx2.post(f"{each}/v1/turns", json=gateway.defaults, timeout=30) for each in urls]
     assert [post.status_code for post in posts] == [202, 202, 429, 429]
 
 

@@ -73,12 +73,12 @@ def test_gateway_without_its_tables_is_not_ready(gateway: Gateway) -> None:
 def test_gateway_without_anything_is_alive_but_not_ready(database: str, caplog: pytest.LogCaptureFixture) -> None:
     """Without database and broker it starts, names both, logs why, and reveals no secret."""
     with serving(Settings(database_url=database, redis_url=NOWHERE, dev_keyless=True)) as url:
-        assert httpx2.get(f"{url}/healthz").status_code == 200
-        problem = problem_of(httpx2.get(f"{url}/readyz"), 503, "not_ready")
+        assert httpx2.get(f"{url}/healthz", timeout=30).status_code == 200
+        problem = problem_of(httpx2.get(f"{url}/readyz", timeout=30), 503, "not_ready")
         assert problem["missing"] == ["database", "broker"]
         assert ("not ready: the database: " in caplog.text, "not ready: the broker: " in caplog.text) == (True, True)
         assert "secret" not in caplog.text
-        refused = httpx2.post(f"{url}/v1/turns", json={"agent": "a", "input": "x"})
+        refused = httpx2.post(f"{url}/v1/turns", json={"agent": "a", "input": "x"}, timeout=30)
         assert "secret" not in problem_of(refused, 503, "not_ready")["detail"]
 
 
@@ -128,7 +128,7 @@ def test_preflight_of_a_browser_is_told_that_browsers_cannot_call(
     asks = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
     with serving(settings) as url:
         answer = httpx2.options(f"{url}/v1/turns", headers=asks)
-        posted = httpx2.post(f"{url}/v1/turns", json={}, headers=asks)
+        posted = httpx2.post(f"{url}/v1/turns", json={}, headers=asks, timeout=30)
     problem = problem_of(answer, status, "forbidden" if keyless else "unauthorized")
     assert problem["detail"].startswith("browsers cannot call this API: ")
     assert posted.json()["detail"] != problem["detail"]
@@ -173,10 +173,10 @@ def test_api_without_keys_is_closed_unless_asked_for(sqlite_url: str, path: str)
     """Without HARNESS_DEV_KEYLESS=1 every request of the API is 401, whatever token it has; health is open."""
     with serving(Settings(database_url=sqlite_url, redis_url=NOWHERE)) as url:
         for headers in ({}, {"Authorization": "Bearer x"}):
-            response = httpx2.get(url + path, headers=headers)
+            response = httpx2.get(url + path, headers=headers, timeout=30)
             problem_of(response, 401, "unauthorized")
             assert response.headers["www-authenticate"] == "Bearer"
-        assert httpx2.get(f"{url}/healthz").status_code == 200
+        assert httpx2.get(f"{url}/healthz", timeout=30).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_keyless_api_refuses_pages_of_others(sqlite_url: str, headers: dict[str,
     settings = Settings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=True)
     with serving(settings) as url:
         for method in ("GET", "POST"):
-            problem_of(httpx2.request(method, f"{url}/v1/turns", headers=headers), 403, "forbidden")
+            problem_of(httpx2.request(method, f"{url}/v1/turns", headers=headers, timeout=30), 403, "forbidden")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_keyless_api_serves_its_own_page_and_who_types_the_address(sqlite_url: s
     """``/docs`` works, also through a forwarded port, and so does curl, which sends none of these headers."""
     settings = Settings(database_url=sqlite_url, redis_url=NOWHERE, dev_keyless=True)
     with serving(settings) as url:
-        assert httpx2.get(f"{url}/v1/turns", headers=headers).status_code == 200
+        assert httpx2.get(f"{url}/v1/turns", headers=headers, timeout=30).status_code == 200
 
 
 @pytest.mark.parametrize("database_url", ["", "mysql://u:secret@h/d", "sqlite"])
@@ -234,9 +234,9 @@ def test_log_has_a_line_a_request_and_no_text_of_users(sqlite_url: str, gateway_
     with gateway_process(sqlite_url, gateway_redis, log) as gateway:
         url = gateway.url
         headers = {"Authorization": "Bearer my-key"}
-        httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers)
-        httpx2.get(f"{url}/v1/turns", params={"metadata.a": "my-value"})
-        httpx2.get(f"{url}/v1/%C2%9B2J%E2%80%AE")
+        httpx2.post(f"{url}/v1/turns", json={"agent": "support", "input": "my-text"}, headers=headers, timeout=30)
+        httpx2.get(f"{url}/v1/turns", params={"metadata.a": "my-value"}, timeout=30)
+        httpx2.get(f"{url}/v1/%C2%9B2J%E2%80%AE", timeout=30)
         wait_until(lambda: '"path": "/v1/\\u009b2J\\u202e"' in log.read_text(), "the log line")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     posts = [line for line in lines if line.get("method") == "POST"]
@@ -254,7 +254,7 @@ def test_each_line_of_the_log_has_its_time_and_level(sqlite_url: str, tmp_path: 
         pass
     log = tmp_path / "log"
     with gateway_process(sqlite_url, NOWHERE, log) as gateway:
-        assert httpx2.get(f"{gateway.url}/readyz").status_code == 503
+        assert httpx2.get(f"{gateway.url}/readyz", timeout=30).status_code == 503
         wait_until(lambda: "not ready" in log.read_text(), "the warning")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:

@@ -35,7 +35,7 @@ def test_shutdown_answers_those_who_wait(sqlite_url: str, gateway_redis: str, tm
         pass  # The agent is published.
     with gateway_process(sqlite_url, gateway_redis, tmp_path / "log") as gateway:
         url = gateway.url
-        with ThreadPoolExecutor(2) as pool, httpx2.Client() as idle:
+        with ThreadPoolExecutor(2) as pool, httpx2.Client(timeout=30) as idle:
             assert idle.get(f"{url}/healthz").headers.get("connection") is None
             body = {"agent": "support", "input": "x"}
             post = pool.submit(httpx2.post, f"{url}/v1/turns", json=body, headers={"Prefer": "wait=50"}, timeout=30)
@@ -118,5 +118,5 @@ def test_ctrl_c_ends_a_gateway_that_stops_at_once(
 
 
 def _first_turn(url: str) -> str:
-    turns = httpx2.get(f"{url}/v1/turns").json()["data"]
+    turns = httpx2.get(f"{url}/v1/turns", timeout=30).json()["data"]
     return turns[0]["id"] if turns else ""

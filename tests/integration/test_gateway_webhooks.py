@@ -305,7 +305,7 @@ def told_by_a_process(gateway: Gateway, gateway_redis: str, other: Receiver, tmp
     place = (gateway.settings.database_url, gateway_redis, log := tmp_path / "log")
     with gateway_process(*place, HARNESS_WEBHOOK_SECRET=SECRET, HARNESS_WEBHOOK_PRIVATE="1") as running:
         body = {**gateway.defaults, "webhook": other.url}
-        turn_id = httpx2.post(f"{running.url}/v1/turns", json=body, trust_env=False).json()["id"]
+        turn_id = httpx2.post(f"{running.url}/v1/turns", json=body, trust_env=False, timeout=30).json()["id"]
         gateway.worker.finish(turn_id)
         other.await_count(1)
         yield Delivering(process=running.process, log=log, turn_id=turn_id)
