@@ -33,6 +33,9 @@ POLL_S: Final = 2.0
 POLLING_SHARE: Final = 0.05
 """The share of the time that polls may take: if very many turns wait, the table is polled less often."""
 
+LONGEST_PAUSE_S: Final = 20.0
+"""The longest time between two polls: one that took long, as when the database hangs, must not delay all retries."""
+
 FOUND_AT_ONCE: Final = 1_000
 ASKED_AT_ONCE: Final = 200
 MOST_POKED: Final = 10_000
@@ -112,7 +115,7 @@ class Deliverer:
         if began >= self._poll_at:
             await self._try(self._poll)
             took = 0.0 if self._is_cut_off else clock() - began  # a failed poll does not show how many wait
-            self._poll_at = clock() + max(POLL_S, took / POLLING_SHARE)
+            self._poll_at = clock() + min(max(POLL_S, took / POLLING_SHARE), LONGEST_PAUSE_S)
         await self._try(self._start_poked)
         with suppress(TimeoutError):  # left by an error, ``asyncio.timeout`` might cancel this task later
             await answered_within(max(0.0, self._poll_at - clock()), self._wake.wait())

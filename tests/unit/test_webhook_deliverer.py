@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -34,12 +35,14 @@ async def _close() -> None:
     """See ``Sender.close``."""
 
 
+def _deliverer(outbox: _NothingDue) -> Deliverer:
+    return Deliverer(cast("Any", outbox), cast("Any", None), cast("Any", SimpleNamespace(close=_close)))
+
+
 async def _look_again(striker: Striker) -> None:
     """Look until an error strikes, and then so often that whatever it has left behind must have come to pass."""
     outbox = _NothingDue()
-    sender: Any = _close
-    sender.close = _close
-    async with Deliverer(cast("Any", outbox), cast("Any", None), sender).running():
+    async with _deliverer(outbox).running():
         async with asyncio.timeout(SOON_S):
             while not striker.has_struck:
                 await outbox.looks.acquire()
@@ -55,3 +58,17 @@ def test_error_at_any_line_of_a_look_is_followed_by_further_looks(monkeypatch: p
         striker = Striker("webhooks/deliverer.py", at)
         striker.run(partial(asyncio.run, _look_again(striker)))
         assert striker.has_struck
+
+
+def test_poll_that_takes_long_does_not_end_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one comes soon, whatever share of the time it takes: it may be the database that was slow once."""
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.POLLING_SHARE", 1e-9)
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.LONGEST_PAUSE_S", 0.01)
+    outbox = _NothingDue()
+
+    async def look_twice() -> None:
+        async with _deliverer(outbox).running(), asyncio.timeout(SOON_S):
+            for _ in range(2):
+                await outbox.looks.acquire()
+
+    asyncio.run(look_twice())
