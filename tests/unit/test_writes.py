@@ -228,6 +228,8 @@ def test_write_hands_in_twice_as_once() -> None:
         (running(a_write()), {"runner": "host/9"}),
         (pending(a_write()), {}),
         (ended(running(a_write()), failed(a_write())), {}),
+        (ended(running(a_write())), {"runner": "host/9"}),
+        (ended(running(a_write(attempt=2))), {"attempt": 1}),
         (running(a_write()), {"call_id": "7.7"}),
     ],
 )
@@ -236,6 +238,8 @@ def test_late_outcome_changes_nothing(call: Call, given: dict[str, Any]) -> None
     decision = end(call, ok(call), **given)
     assert (decision.result, decision.calls, decision.turn) == (Go.IGNORE, (), None)
     assert event_types(decision) == ["tool.late"]
+    named = {"call_id": call.call_id, "attempt": call.attempt}
+    assert decision.events[0].data == {name: given.get(name, value) for name, value in named.items()}
 
 
 def test_outcome_after_the_end_is_not_even_an_event() -> None:
@@ -250,9 +254,10 @@ def test_outcome_after_the_end_is_not_even_an_event() -> None:
 
 
 def test_start_whose_body_was_not_entered_is_undone() -> None:
-    """If the gate refused, the call waits again, with the turn's whole time."""
-    call = running(a_write())
-    decision = hand_back(snapshot(WAITING, call), call_id="0.0", attempt=1, runner=RUNNER)
+    """If the gate refused, the call waits again, with the turn's whole time, and the turn is looked at at once."""
+    call, rarely = running(a_write()), replace(WAITING, looks=9)
+    decision = hand_back(snapshot(rarely, call), call_id="0.0", attempt=1, runner=RUNNER)
+    assert decision.turn == replace(rarely, looks=0, wake_at=NOW)
     (back,) = decision.calls
     assert (back.status, back.runner, back.lease_until, back.deadline_at) == (
         CallStatus.PENDING,
@@ -260,6 +265,13 @@ def test_start_whose_body_was_not_entered_is_undone() -> None:
         None,
         DEADLINE,
     )
+
+
+def test_start_that_is_undone_puts_no_look_off() -> None:
+    """A look that was due before stays so."""
+    overdue = replace(WAITING, wake_at=NOW - 1)
+    decision = hand_back(snapshot(overdue, running(a_write())), call_id="0.0", attempt=1, runner=RUNNER)
+    assert decision.turn == overdue
 
 
 @pytest.mark.parametrize(
