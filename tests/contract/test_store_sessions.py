@@ -12,7 +12,7 @@ from harness_worker.core.decisions import Artifact, Decision, Snapshot
 from harness_worker.core.ending import end_turn
 from harness_worker.core.records import Carried, Message, TurnPreparation
 from harness_worker.core.sources.citations import Source
-from harness_worker.schema import turns
+from harness_worker.schema import past_messages, past_turns, turns
 from harness_worker.testing.waiting import wait_until
 from harness_worker.wire import StopReason, TurnStatus
 from tests.contract.store_world import World, in_threads, new_turn, turn_around, waiters
@@ -126,6 +126,21 @@ def test_past_begins_with_the_last_summary(world: World) -> None:
     past = world.store.past(last)
     assert [(each.messages[0].content, each.carried) for each in past] == [("4", carried), ("5", None), ("6", None)]
     assert [each.messages[0].content for each in world.store.past(replace(last, number=4))] == ["2", "3"]
+
+
+def test_past_of_a_fork_begins_with_what_it_was_forked_with(world: World) -> None:
+    """So does that of later turns of its session, but of no other session, and not of one of its name elsewhere."""
+    fork = world.queued(session_id="s")
+    given = {"turn_id": fork, "number": -1}
+    with world.engine.begin() as connection:
+        connection.execute(insert(past_turns).values(**given, status="completed", output_text="yes"))
+        connection.execute(insert(past_messages).values(**given, position=0, role="user", content="before"))
+    later = world.queued(session_id="s")
+    others = [world.queued(session_id="s", tenant="other"), world.queued(session_id="t")]
+    past = [world.store.past(world.turn(turn_id)) for turn_id in (fork, later, *others)]
+    said = [[message.content for each in found for message in each.messages] for found in past]
+    assert said == [["before"], ["before"], [], []]
+    assert [[each.output_text for each in found] for found in past] == [["yes"], ["yes"], [], []]
 
 
 def test_end_that_nobody_waits_for_wakes_nobody(world: World) -> None:
