@@ -353,6 +353,19 @@ def test_session_of_another_tenant_is_another_session(
     assert rows(gateway, theirs)[0] == before
 
 
+def test_batch_follows_no_turn_of_another_tenants_session(gateway: Gateway, keys: SqlApiKeys, theirs: Theirs) -> None:
+    """Its turn waits for none that goes on in a session of the same name, and none there learns of a follower."""
+    before = rows(gateway, theirs)[0]
+    body = {**gateway.defaults, "session_id": theirs.session_id}
+    with as_tenant(gateway, keys, "other") as other:
+        gateway.worker.finish(other.post("/v1/turns", json=body).json()["id"])
+        posted = other.post("/v1/batches", json={"requests": [{"custom_id": "mine", "params": body}]})
+        (mine,) = other.get("/v1/turns", params={"batch_id": posted.json()["id"]}).json()["data"]
+    row = gateway.worker.row(mine["id"])
+    assert (row.tenant, row.number, row.wake_at) == ("other", 2, row.created_at)
+    assert rows(gateway, theirs)[0] == before
+
+
 @pytest.mark.parametrize("never", ["never-was", "\N{SNOWMAN}"])
 def test_conversation_of_another_tenant_cannot_be_gone_on_with(
     gateway: Gateway, keys: SqlApiKeys, theirs: Theirs, never: str
