@@ -198,6 +198,14 @@ def test_tenant_that_is_named_is_the_only_one(world: World) -> None:
     assert pruned(world) == Removed(sessions=1, turns=1)
 
 
+def test_session_of_another_tenant_keeps_none_of_its_name(world: World) -> None:
+    """One that is over goes although another tenant's session of the same name goes on."""
+    over(world, "talk", tenant="acme")
+    goes_on = world.queued(session_id="talk", tenant="umbrella")
+    assert pruned(world) == Removed(sessions=1, turns=1)
+    assert world.turn(goes_on).id == goes_on
+
+
 def test_dry_run_says_what_would_go_and_removes_nothing(world: World) -> None:
     """Its figures are those of the removal that follows."""
     for number in range(3):
