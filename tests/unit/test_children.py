@@ -315,6 +315,15 @@ def test_turn_is_not_charged_for_what_its_child_waits_for_people() -> None:
     assert (again.deadline_at, again.parked_at) == (DEADLINE + 1_500.0, None)
 
 
+def test_turn_whose_childs_row_is_gone_is_claimed() -> None:
+    """It has the time that it was given, because nobody knows of a wait; its call ends."""
+    decision = opened(asked(), children=(), now=NOW + 30.0)
+    assert isinstance(decision.result, Opened)
+    assert decision.turn is not None
+    assert (decision.turn.parked_at, decision.turn.deadline_at) == (None, DEADLINE)
+    assert [call.status for call in decision.calls] == [CallStatus.ENDED]
+
+
 def test_turn_is_not_parked_while_another_child_works() -> None:
     """Its deadline is still put off by the longest wait of a child."""
     decision = opened(asked(0), asked(1), children=(parked(0), a_child(1)), now=NOW + 30.0)
