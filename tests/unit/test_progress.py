@@ -8,6 +8,7 @@ import pytest
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision
+from harness_worker.core.gates import MODEL_FLOOR_S
 from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, exhausted, go_on, stop_turn
 from harness_worker.core.recall import Recall
 from harness_worker.core.records import Call, CallStatus, Turn
@@ -124,8 +125,10 @@ def test_turn_that_began_no_step_closes_none(turn: Turn) -> None:
         (a_turn(recall=Recall(repeats=2)), None),
         (a_turn(recall=Recall(repeats=3)), StopReason.NO_PROGRESS),
         (a_turn(recall=Recall(repeats=3), used=Usage(steps=6)), StopReason.MAX_STEPS),
+        (a_turn(deadline_at=NOW), None),
         (a_turn(deadline_at=NOW + 9), None),
         (a_turn(deadline_at=NOW + 9, used=Usage(steps=1)), StopReason.DEADLINE),
+        (a_turn(deadline_at=NOW + MODEL_FLOOR_S, used=Usage(steps=1)), None),
         (a_turn(deadline_at=NOW + 9, used=Usage(steps=1), budget=BudgetLimits(timeout_s=30)), None),
     ],
 )
