@@ -70,6 +70,22 @@ def test_reflection_follows_a_failure_and_is_read_by_every_later_call() -> None:
     assert [block["type"] for block in last_blocks(third)] == ["tool_result"]
 
 
+def test_one_failure_among_results_leads_to_a_reflection() -> None:
+    """It does not matter what else the step asked for, and in which order."""
+    for tools in (("look", "write"), ("write", "look")):
+        engine = worked(asks(*tools), answers("done"))
+        assert kinds(engine) == ["step", "reflection", "step"]
+
+
+def test_later_reflection_leaves_the_earlier_one_where_it_is() -> None:
+    """So does a stub: the prompt only grows."""
+    for other, notes in ((answers("or none"), ["<reflection>\nor none\n</reflection>"]), (ModelError("refused"), [])):
+        engine = worked(asks("look"), asks("look"), answers("done"), asides=(WELL, other))
+        second, *_, last = engine.model.requests[2:]
+        assert last.messages[: len(second.messages)] == second.messages
+        assert [block["text"] for block in last_blocks(last) if block["type"] == "text"] == notes
+
+
 def test_reflection_stands_in_the_order_of_events() -> None:
     """Its event comes after the start of the step that reads it; the journal's messages do not have it."""
     engine = worked(asks("look"), answers("done"))
