@@ -56,6 +56,13 @@ def test_reads_start_their_wave_when_sent() -> None:
     assert events[0].data == {"step": 0, "wave": 0, "calls": ["0.0", "0.1"]}
 
 
+def test_wave_starts_with_its_first_call() -> None:
+    """Reads that may not run side by side are sent one after the other, and the later ones start no second wave."""
+    one, two = a_call(0), a_call(1)
+    assert told((one, two), (pending(one),)) == ["wave.started 0"]
+    assert told((ended(one), two), (pending(two),)) == []
+
+
 def test_write_starts_its_wave_when_it_runs() -> None:
     """A write that waits in a chain has not begun."""
     call = a_write()
