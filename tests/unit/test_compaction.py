@@ -105,6 +105,15 @@ def test_history_is_summed_up_once_a_prompt_was_too_long() -> None:
     assert engine.turn.output_text.endswith("done")
 
 
+def test_history_is_summed_up_though_no_reflection_is_left() -> None:
+    """A summary is no reflection; without it, the next prompt may be too long."""
+    engine = an_engine(*LONG, answers("done"))
+    turn = engine.turn
+    engine.store.turns[TURN_ID] = replace(turn, budget=replace(turn.budget, max_reflections=0))
+    engine.work()
+    assert kinds(engine) == ["step", "step", "compaction", "step"]
+
+
 def test_compaction_is_told_and_charged() -> None:
     """Its event has its step, the prompt's lengths before and after, the messages kept, its cost and its text."""
     engine = worked(*LONG, answers("done"), asides=(replace(SHORT, usage=Usage(output_tokens=7, dollars=0.25)),))

@@ -9,6 +9,7 @@ import pytest
 
 from harness_worker.core.asides import NO_BUDGET, NO_TIME
 from harness_worker.core.budget import BudgetLimits, Usage
+from harness_worker.core.gates import MODEL_FLOOR_S
 from harness_worker.core.registration.thinking import REFLECTION_TOKENS
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, ToolError, TransientError
 from harness_worker.ports import ModelReply, ModelRequest
@@ -104,7 +105,7 @@ def test_reflection_is_charged_and_told() -> None:
     used = engine.turn.used
     assert (used.reflections, used.dollars, used.input_tokens, used.steps) == (1, 0.5, 3, 2)
     (event,) = told(engine)
-    assert (event["step"], event["text"], event["is_stub"]) == (1, "try the other", False)
+    assert (event["step"], event["text"], event["is_stub"], event["model"]) == (1, "try the other", False, "told")
     usage = dict.fromkeys(("output_tokens", "cache_read_tokens", "cache_write_tokens"), 0)
     assert event["usage"] == {"input_tokens": 3, "dollars": 0.5, **usage}
 
@@ -157,17 +158,25 @@ def test_reflection_without_budget_is_a_stub() -> None:
     assert engine.turn.used.reflections == 1
 
 
-def test_reflection_without_time_is_a_stub() -> None:
-    """The time that is left belongs to the step."""
+def short_of_time(left_s: float) -> Engine:
+    """A turn that has so many seconds left when its read has failed, worked until its end."""
     engine = an_engine()
-    engine.says(asks("look"), answers("done"))
+    engine.says(asks("look"), answers("done"), asides=[WELL])
     engine.advance()
     engine.run()
-    engine.clock.now_s += TIMEOUT_S - 19
+    engine.clock.now_s += TIMEOUT_S - left_s
     engine.work()
+    assert engine.turn.status is TurnStatus.COMPLETED
+    return engine
+
+
+def test_reflection_without_time_is_a_stub() -> None:
+    """The time that is left belongs to the step; with time for both, it is requested."""
+    engine = short_of_time(2 * MODEL_FLOOR_S - 1)
     assert [event["text"] for event in told(engine)] == [NO_TIME]
     assert (kinds(engine), engine.turn.used.reflections) == (["step", "step"], 0)
-    assert engine.turn.status is TurnStatus.COMPLETED
+    engine = short_of_time(2 * MODEL_FLOOR_S + 1)
+    assert (kinds(engine), engine.turn.used.reflections) == (["step", "reflection", "step"], 1)
 
 
 def test_reflection_leaves_its_step_the_time_it_needs() -> None:
