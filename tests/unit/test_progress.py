@@ -8,6 +8,7 @@ import pytest
 
 from harness_worker.core.budget import BudgetLimits, Usage
 from harness_worker.core.decisions import Decision
+from harness_worker.core.doubt import not_run
 from harness_worker.core.gates import MODEL_FLOOR_S
 from harness_worker.core.progress import AskModel, Dispatch, Finished, Next, exhausted, go_on, stop_turn
 from harness_worker.core.recall import Recall
@@ -28,6 +29,7 @@ from tests.unit.builders import (
     denied,
     ended,
     event_types,
+    pending,
     snapshot,
 )
 
@@ -135,6 +137,17 @@ def test_turn_that_began_no_step_closes_none(turn: Turn) -> None:
 def test_budget_is_exhausted_at_its_limits(turn: Turn, expected: StopReason | None) -> None:
     """Time, steps, tokens, dollars and then progress are checked; a first model call is always made."""
     assert exhausted(turn, now=NOW) is expected
+
+
+def test_turn_that_stops_between_steps_counts_nothing_twice() -> None:
+    """The calls of its last step have been told: they are neither free, a repeat nor still running once more."""
+    call = ended(pending(a_write()), not_run(a_write(), "x"), collected=True)
+    turn = a_held_turn(step=1, used=Usage(steps=1, tool_calls=1), recall=after_step(Recall(), [call]))
+    decision = stop_turn(snapshot(turn, call), turn, (call,), StopCause.CANCELLED)
+    assert decision.turn is not None
+    assert (decision.turn.used, decision.turn.recall) == (turn.used, turn.recall)
+    assert (decision.result.left, decision.messages) == ((), ())
+    assert [(event.type, event.data.get("step")) for event in decision.events[:-1]] == [("step.completed", 1)]
 
 
 def test_turn_without_progress_ends() -> None:
