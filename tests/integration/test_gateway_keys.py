@@ -353,6 +353,17 @@ def test_session_of_another_tenant_is_another_session(
     assert rows(gateway, theirs)[0] == before
 
 
+def test_fork_is_of_ones_own_turn_whatever_its_session_is_called(
+    gateway: Gateway, keys: SqlApiKeys, theirs: Theirs
+) -> None:
+    """Who has a session of that name forks a turn in it, and does not find another tenant's there."""
+    with as_tenant(gateway, keys, "other") as other:
+        body = {**gateway.defaults, "session_id": theirs.session_id}
+        mine = other.post("/v1/turns", json=body).json()["id"]
+        forks = [other.post(f"/v1/turns/{each}/fork", json={"from_step": 0}) for each in (mine, theirs.turn_id)]
+    assert [fork.status_code for fork in forks] == [202, 404]
+
+
 def test_batch_follows_no_turn_of_another_tenants_session(gateway: Gateway, keys: SqlApiKeys, theirs: Theirs) -> None:
     """Its turn waits for none that goes on in a session of the same name, and none there learns of a follower."""
     before = rows(gateway, theirs)[0]
