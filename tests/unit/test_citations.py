@@ -89,6 +89,13 @@ def test_page_is_what_the_first_result_says() -> None:
     assert [each.title for each in cite(PAGE, (), (*first, *second))] == ["A page"]
 
 
+def test_page_is_what_the_first_result_that_describes_it_says() -> None:
+    """Another agent's answer, which mentions a page, does not take the place of the search that found it."""
+    first, titled = result(f"I read {PAGE}", "reader"), result({"url": PAGE, "title": "T", "snippet": "S"})
+    found = cite(PAGE, (), (*first, *titled, *result({"url": PAGE, "title": "Later"})))
+    assert [(each.title, each.quote) for each in found] == [("T", "S")]
+
+
 def test_page_that_is_too_deep_to_be_read_costs_no_other_citation() -> None:
     """A result is whatever the web says: its address is known all the same, and is its own title."""
     deep = f'{"[" * 5_000}"{PAGE}"{"]" * 5_000}'

@@ -142,7 +142,7 @@ def _given(content: str) -> Iterator[Source]:
 
 
 def _known_pages(results: Sequence[tuple[str, str]], urls: Iterable[str]) -> dict[tuple[CitationKind, str], Citation]:
-    """The pages with what the first result that has their address says about them."""
+    """The pages with what the first result that describes them says, or nothing if all only mention them."""
     wanted = set(urls)
     found: dict[tuple[CitationKind, str], Citation] = {}
     for tool, content in results:
@@ -150,8 +150,10 @@ def _known_pages(results: Sequence[tuple[str, str]], urls: Iterable[str]) -> dic
             continue
         here = wanted & {url for kind, url in _marks(_unescaped(content)) if kind is CitationKind.WEB}
         objects = tuple(_objects(_parsed(content))) if here else ()
-        found |= {(CitationKind.WEB, url): _page(url, objects) for url in here}
-        wanted -= here
+        pages = {(CitationKind.WEB, url): _page(url, objects) for url in here}
+        described = {key: page for key, page in pages.items() if page.quote or page.title != page.id}
+        found = pages | found | described
+        wanted -= {url for _, url in described}
     return found
 
 
