@@ -790,11 +790,19 @@ def test_agent_given_too_much_by_place_is_refused(registry: Registry) -> None:
         declare("a", "m")
 
 
-def test_tool_given_a_function_and_a_name_is_refused(registry: Registry) -> None:
-    """A name is for the decorator, or for ``add_tool``."""
+def test_function_is_registered_at_once_under_a_name_of_its_own(registry: Registry) -> None:
+    """So a method of two objects, or a lambda, needs no decorator."""
+    assert registry.tool(echo, name="g") is echo
+    assert [*registry.tools] == ["g"]
+
+
+def test_tool_given_an_effect_or_two_names_by_place_is_refused(registry: Registry) -> None:
+    """An effect is a string, so it would be the tool's name, and the tool's effect unknown."""
     declare: Any = registry.tool
-    with pytest.raises(ConfigError, match=r"^tool\('g'\): multiple values for argument 'name'; it takes: name, desc"):
-        declare(echo, name="g")
+    with pytest.raises(ConfigError, match=r"its function or its name; write effect=Effect\.READ_ONLY$"):
+        declare(Effect.READ_ONLY)
+    with pytest.raises(ConfigError, match=r"^tool 'g': 'h' is not a function$"):
+        declare("h", name="g")
     assert not registry.tools
 
 

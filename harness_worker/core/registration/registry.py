@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from harness_worker.core.registration.agent_options import check_agent
 from harness_worker.core.registration.callables import name_of
 from harness_worker.core.registration.delegation import MOST_LEVELS
+from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import Hooks
 from harness_worker.core.registration.judges import TIMEOUT_S, JudgeSpec, judge_spec
 from harness_worker.core.registration.keywords import declares
@@ -79,7 +80,9 @@ class Registry:
         return frozenset(model for model in asked if model is not None)
 
     @overload
-    def tool(self, name: F, /, *, description: str | None = None, **options: Unpack[ToolKeywords]) -> F: ...
+    def tool(
+        self, fn: F, /, *, name: str | None = None, description: str | None = None, **options: Unpack[ToolKeywords]
+    ) -> F: ...
 
     @overload
     def tool(
@@ -88,12 +91,19 @@ class Registry:
 
     @declares
     def tool(
-        self, name: object = None, *, description: str | None = None, **options: Unpack[ToolKeywords]
+        self,
+        fn: object = None,
+        /,
+        *,
+        name: object = None,
+        description: str | None = None,
+        **options: Unpack[ToolKeywords],
     ) -> Callable[..., object]:
         """Register a function as a tool; its type hints make the schema, its docstring the description.
 
         Args:
-            name: The tool's name for the model, by default the function's name; or the function, to register it now.
+            fn: The function, to register it now; a name is taken here too.
+            name: The tool's name for the model, by default the function's name.
             description: What the model reads about it; by default the docstring.
             **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, lock, kind``.
 
@@ -104,11 +114,17 @@ class Registry:
             ConfigError: Something about it cannot work; the message names the tool and says what to change.
         """
         namespace = _callers_locals()
-        if callable(name):
-            return self._add_hinted(name, None, description, dict(options), namespace)
-
-        def register(fn: F) -> F:
+        if callable(fn):
             return self._add_hinted(fn, name, description, dict(options), namespace)
+        if isinstance(fn, Effect):
+            raise ConfigError(f"tool: what stands first is its function or its name; write effect=Effect.{fn.name}")
+        if fn is not None and name is not None:
+            raise ConfigError(f"tool {name!r}: {fn!r} is not a function")
+
+        chosen = name if fn is None else fn
+
+        def register(function: F) -> F:
+            return self._add_hinted(function, chosen, description, dict(options), namespace)
 
         return register
 
