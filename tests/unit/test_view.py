@@ -270,6 +270,13 @@ def test_lines_name_every_outcome() -> None:
         assert told in drawn
 
 
+def test_line_of_a_call_whose_end_nobody_saw_has_no_time() -> None:
+    """It ran for as long as its wave did, if not longer."""
+    doubt = CallCell(call_id="0.0", tool="refund", outcome="ToolFailure", is_error=True)
+    wave = WaveLine(step=0, wave=0, calls=(doubt,), elapsed_s=2.0)
+    assert draw(wave, width=100, marks=ASCII_MARKS).plain.split() == ["wave", "FAILED", "refund", "2.00", "s"]
+
+
 @pytest.mark.parametrize(
     "said",
     ["word " * 80, "承知しました。" * 20, f"https://example.org/{'a' * 80}"],

@@ -83,8 +83,10 @@ def _cell(cell: CallCell, marks: Marks) -> Text:
             return Text(f"{mark} {cell.name} denied", style=style)
         case "ToolTimeout":
             return Text(f"{mark} {cell.name} timeout after {took}", style=style)
-        case _:
+        case _ if cell.elapsed_ms:
             return Text.assemble((mark, style), f" {cell.name} ", (took, "dim"))
+        case _:  # nobody saw its end, as of a write in doubt
+            return Text.assemble((mark, style), f" {cell.name}")
 
 
 def _packed(cells: Sequence[Text], width: int) -> Iterator[Text]:
