@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 
 from uuid_utils.compat import uuid7
@@ -16,8 +15,7 @@ from harness_worker.bootstrap.retrieval import make_retriever
 from harness_worker.config import Settings
 from harness_worker.core.prompting.artifact_reading import reader
 from harness_worker.core.registration.registry import Registry
-from harness_worker.core.registration.tools import AgentSpec, Arguments, ToolSpec
-from harness_worker.core.run_context import RunContext
+from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.timing import Timing
 from harness_worker.core.visits import MODEL_SLACK_S, Visit
 from harness_worker.ports import (
@@ -131,6 +129,7 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
     """A runner of calls over these ports."""
     clock = SystemClock()
     artifact_reader = _artifact_reader(settings, artifacts)
+    own = {artifact_reader.name: artifact_reader, **knowledge.tools}
     return call_runner(
         store=store,
         artifacts=artifacts,
@@ -138,7 +137,8 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
         dispatcher=dispatcher,
         body=_tool_body(settings, soft_deadline, clock),
         keeper=LockKeeper(locks=locks, clock=clock),
-        tools=_served(registry, {artifact_reader.name: artifact_reader, **knowledge.tools}, knowledge.agents),
+        tools={**own, **registry.tools},
+        own=own,
         agents=knowledge.agents,
         hooks=HookCaller(lambda _point: count(HOOK_FAILURES)),
         on_late=partial(count, LATE_RESULTS),
@@ -167,23 +167,6 @@ def _tool_body(settings: Settings, soft_deadline: SoftDeadline, clock: Clock) ->
 def _artifact_reader(settings: Settings, artifacts: Artifacts) -> ToolSpec:
     fetch = ArtifactFetch(artifacts=artifacts, blobs=FsspecBlobs(artifact_url_of(settings)))
     return reader(fetch, threshold_chars=settings.artifact_threshold_chars)
-
-
-def _served(registry: Registry, own: Mapping[str, ToolSpec], agents: Mapping[str, AgentSpec]) -> Mapping[str, ToolSpec]:
-    """The application's tools and the harness's own, by name; a name that both use stands for what its agent has."""
-    both = {name: _by_agent(registry.tools[name], own[name], agents) for name in own if name in registry.tools}
-    return {**own, **registry.tools, **both}
-
-
-def _by_agent(theirs: ToolSpec, ours: ToolSpec, agents: Mapping[str, AgentSpec]) -> ToolSpec:
-    """An application's tool, which gives way to the harness's own in calls of agents that do not have it."""
-
-    def invoke(arguments: Arguments, ctx: RunContext) -> object:
-        agent = agents.get(ctx.agent)
-        has_theirs = agent is None or agent.tool(theirs.name) is theirs
-        return (theirs if has_theirs else ours).invoke(arguments, ctx)
-
-    return replace(theirs, invoke=invoke)
 
 
 def artifact_url_of(settings: Settings) -> str:

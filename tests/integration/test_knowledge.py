@@ -58,7 +58,8 @@ def test_tool_of_that_name_takes_the_place_of_ours(tmp_path: Path) -> None:
     assert tool.description == "Mine."
 
 
-def test_tool_of_that_name_serves_only_agents_that_have_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("effect", [Effect.READ_ONLY, None])
+def test_tool_of_that_name_serves_only_agents_that_have_it(tmp_path: Path, effect: Effect | None) -> None:
     """Beside it, the harness's own tools run for every other agent of the application."""
     script, docs = tmp_path / "script.jsonl", tmp_path / "docs"
     asked = {"big": {}, "read_artifact": {"id": "art_0"}, "get_context_pack": {"query": "refund"}}
@@ -77,12 +78,12 @@ def test_tool_of_that_name_serves_only_agents_that_have_it(tmp_path: Path) -> No
         """More than the context takes."""
         return "x" * 300
 
-    @registry.tool(effect=Effect.READ_ONLY)
+    @registry.tool(effect=effect)
     def read_artifact(id: str, offset: int = 0, limit: int = 9) -> str:  # noqa: A002 - as the harness's own has it
         """Mine."""
         return f"mine: {id} {offset} {limit}"
 
-    @registry.tool(effect=Effect.READ_ONLY)
+    @registry.tool(effect=effect)
     def get_context_pack(query: str, limit: int = 4) -> str:
         """Mine."""
         return f"mine: {query} {limit}"

@@ -408,6 +408,7 @@ class Engine:
             "body": body,
             "keeper": LockKeeper(locks=self.locks, clock=self.clock),
             "tools": self._registry.tools,
+            "own": {},
             "agents": self._registry.agents,
             "hooks": self.hooks,
             "on_late": lambda: self.late.append("late"),

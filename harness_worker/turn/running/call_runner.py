@@ -70,6 +70,7 @@ def call_runner(  # noqa: PLR0913 - the ports it runs calls over
     body: ToolBody,
     keeper: LockKeeper,
     tools: Mapping[str, ToolSpec],
+    own: Mapping[str, ToolSpec],
     agents: Mapping[str, AgentSpec],
     hooks: HookCaller,
     on_late: Callable[[], None],
@@ -80,7 +81,9 @@ def call_runner(  # noqa: PLR0913 - the ports it runs calls over
 ) -> CallRunner:
     """A runner over these ports."""
     patiently = hand_in_retries(clock)
-    execution = Execution(tools=tools, body=body, keeper=keeper, gate=gate, hint=hint, clock=clock)
+    execution = Execution(
+        tools=tools, own=own, agents=agents, body=body, keeper=keeper, gate=gate, hint=hint, clock=clock
+    )
     aftermath = Aftermath(
         agents=agents, hooks=hooks, artifacts=artifacts, remove=body.discard, on_late=on_late, patiently=patiently
     )

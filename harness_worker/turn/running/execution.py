@@ -9,7 +9,7 @@ from typing import Final
 
 from harness_worker.core.doubt import lock_missed, too_late
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolOutcome
-from harness_worker.core.registration.tools import ToolSpec
+from harness_worker.core.registration.tools import AgentSpec, ToolSpec
 from harness_worker.errors import TransientError
 from harness_worker.ports import Clock, Gate, LockName
 from harness_worker.turn.deltas import Hint
@@ -38,6 +38,8 @@ class Execution:
 
     Args:
         tools: The tools that this process serves, by name.
+        own: The harness's own, of which an application's tools may have the names; reads, by name.
+        agents: The agents, by name: they say which of two tools of one name is meant.
         body: Executes a call.
         keeper: Takes the locks that calls need.
         gate: Says whether a body may go on.
@@ -46,6 +48,8 @@ class Execution:
     """
 
     tools: Mapping[str, ToolSpec]
+    own: Mapping[str, ToolSpec]
+    agents: Mapping[str, AgentSpec]
     body: ToolBody
     keeper: LockKeeper
     gate: Gate
@@ -54,8 +58,8 @@ class Execution:
 
     def spec_of(self, job: Job) -> ToolSpec | None:
         """The job's tool; ``None`` if it is not served here, or is a read here and not in the job, or the reverse."""
-        spec = self.tools.get(job.tool)
-        return spec if spec is not None and spec.is_read == job.is_read else None
+        named = (self.tools.get(job.tool), self.own.get(job.tool))
+        return next((spec for spec in named if spec is not None and spec.is_read == job.is_read), None)
 
     def say_started(self, job: Job) -> None:
         """Tell watchers, before the last look at the clock: a hanging Redis must not let a body start too late."""
@@ -92,6 +96,7 @@ class Execution:
             details = f"{ticket.tool} is not served by the worker that was asked to run it"
             reason = DenialReason.VALIDATION
             return ToolDenied(call_id=ticket.call_id, tool_name=ticket.tool, reason=reason, details=details)
+        spec = self._meant(spec, ticket)
         if spec.lock is None:
             return self._run_body(spec, ticket, job, until, None)
         name = spec.lock(dict(ticket.arguments))
@@ -103,6 +108,13 @@ class Execution:
             if fence is not None:
                 return self._run_body(spec, ticket, job, enter(), fence)
         return lock_missed(ticket.call_id, ticket.tool, is_read=spec.is_read, lock=f"the lock {name}")
+
+    def _meant(self, spec: ToolSpec, ticket: Ticket) -> ToolSpec:
+        """The tool that the call's agent has: an application's read, or the harness's own of the same name."""
+        agent, ours = self.agents.get(ticket.agent), self.own.get(ticket.tool)
+        if ours is None or agent is None or not spec.is_read:
+            return spec
+        return spec if agent.tool(spec.name) is spec else ours
 
     def _run_body(
         self, spec: ToolSpec, ticket: Ticket, job: Job, until: float, fence: int | None

@@ -324,6 +324,7 @@ class World:
             ),
             keeper=LockKeeper(locks=locks, clock=clock),
             tools={tool.name: tool for tool in agent.tools},
+            own={},
             agents=agents,
             hooks=HookCaller(ignore),
             on_late=lambda: None,
