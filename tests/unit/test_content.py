@@ -217,6 +217,7 @@ async def _coroutine() -> None: ...
         (ORDER.model_copy(update={"note": [1, object()]}), "object at $.note[1]"),
         (ORDER.model_copy(update={"note": float("nan")}), "float at $.note"),
         (ORDER.model_copy(update={"note": {"a": [1.0, float("inf")]}}), "float at $.note.a[1]"),
+        (ORDER.model_copy(update={"note": [{1: 2, "1": 3}]}), "dict at $.note[0]"),
         ([Broken()], "Broken at $[0]"),
         ({object(): 1}, "object at $"),
         ({"counts": {"None": 2, None: 3}}, "NoneType at $.counts.None"),

@@ -131,9 +131,11 @@ class _Walk:
 
 
 def _refuse_lost(value: object, plain: object, path: str) -> None:
-    """Refuse a NaN or infinity that pydantic turned into null, as it does for fields with the hint ``Any``."""
+    """Refuse what pydantic writes without its loss: NaN or infinity as null, and keys that become the same as one."""
     if isinstance(value, float) and plain is None:
         _refuse(value, path)
+    if isinstance(value, dict) and isinstance(plain, dict):
+        _refuse_merged(cast("dict[object, object]", value), cast("dict[str, object]", plain), path)
     fields: dict[Any, object] = cast("dict[Any, object]", value) if isinstance(value, dict) else _model_fields(value)
     if isinstance(plain, dict):
         kept = cast("dict[Any, object]", plain)
@@ -142,6 +144,12 @@ def _refuse_lost(value: object, plain: object, path: str) -> None:
     if isinstance(value, list | tuple) and isinstance(plain, list):
         for index, pair in enumerate(zip(cast("list[object]", value), cast("list[object]", plain), strict=False)):
             _refuse_lost(*pair, f"{path}[{index}]")
+
+
+def _refuse_merged(value: dict[object, object], plain: dict[str, object], path: str) -> None:
+    """Refuse a dict of which pydantic wrote fewer entries because their keys become the same."""
+    if len(plain) < len(value) and len({_key(key, path) for key in value}) < len(value):
+        _refuse(value, path)
 
 
 def _model_fields(value: object) -> dict[str, object]:
