@@ -282,6 +282,9 @@ class RunningCall:
     attempt: int
     runner: str
 
+    def __str__(self) -> str:
+        return f"call {self.call_id} of turn {self.turn_id}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePass:

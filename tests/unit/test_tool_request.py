@@ -256,11 +256,15 @@ def test_celery_hears_of_a_failure_of_which_nobody_is_told(
     assert (told, len(given_back)) == ([], 1)
 
 
-@pytest.mark.parametrize("short", ["on_lost", "_running_call"])
+@pytest.mark.parametrize(
+    ("short", "named"), [("on_lost", "call 0.0 of turn turn_1"), ("_running_call", "tool.look[0.0-2]"), ("log", "")]
+)
 def test_celery_hears_of_a_death_that_could_not_be_told(
     started: Any,  # noqa: ANN401 - as above
     short: str,
+    named: str,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Else the message is never given back, and its place in the worker never free again."""
     given_back: list[object] = []
@@ -272,8 +276,14 @@ def test_celery_hears_of_a_death_that_could_not_be_told(
         given_back.append(of_message)
 
     monkeypatch.setattr(started, "_on_reject", give_back)
-    monkeypatch.setattr(started.task if short == "on_lost" else requests, short, fail)
+    if short == "on_lost":
+        monkeypatch.setattr(started.task, "on_lost", fail)
+    else:
+        monkeypatch.setattr(requests, "_running_call", fail)
+    if short == "log":
+        monkeypatch.setattr(requests.log, "exception", fail)
     with pytest.raises(WorkerLostError) as died:
         raise WorkerLostError("Worker exited prematurely: signal 9 (SIGKILL)")
     started.on_failure(ExceptionInfo((died.type, died.value, died.tb)))
     assert len(given_back) == 1
+    assert short == "log" or f"death of the process of {named} not reported" in caplog.text

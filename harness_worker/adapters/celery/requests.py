@@ -59,7 +59,8 @@ class ToolRequest(Request):
             if (run := _running_call(self)) is not None:
                 task.on_lost(run, overran)
         except Exception:  # whatever it is, Celery must still learn of the failure, to free the slot
-            log.exception("death of the process of %s not reported", run or f"call {self.id}")
+            with suppress(Exception):  # memory may still be short
+                log.exception("death of the process of %s not reported", run or self)
 
 
 class ThreadRequest(Request):

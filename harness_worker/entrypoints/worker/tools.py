@@ -77,7 +77,7 @@ def _lost(fleet: Fleet, run: RunningCall, overran: bool) -> None:
     reported, nor the reverse. This runs in the worker's main thread, so it waits only briefly; a loss that cannot be
     reported shows when the call's lease expires.
     """
-    what = f"death of the process of call {run.call_id} of turn {run.turn_id}"
+    what = f"death of the process of {run}"
     priority = _try(f"{what} not reported to the journal", lambda: fleet.store.lose_call(run))
     _try(f"{what} not reported to the gate", lambda: _lose_read(fleet.gate, run, overran=overran))
     _try(f"{what} not reported to the locks", lambda: fleet.locks.lose(run))

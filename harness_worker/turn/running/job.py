@@ -20,9 +20,6 @@ class Job(RunningCall):
     tool: str
     is_read: bool
 
-    def __str__(self) -> str:
-        return f"call {self.call_id} of turn {self.turn_id}"
-
 
 class Canvas(StrEnum):
     """What happens to the Celery canvas that sent a call once the call's message is served."""
