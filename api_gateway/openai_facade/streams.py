@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -35,6 +35,14 @@ from api_gateway.turns.store import Terms
 from harness_worker.wire import TurnStatus
 
 DONE: Final = "data: [DONE]\n\n"
+_BEGUN: Final[Mapping[str, object]] = {
+    "status": "in_progress",
+    "completed_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "output": [],
+}
+"""How a stream begins, wherever its turn stands; output that already exists follows item by item."""
 _LAST: Final = {TurnStatus.COMPLETED: "response.completed", TurnStatus.FAILED: "response.failed"}
 
 
@@ -48,8 +56,8 @@ async def with_heartbeats(frames: AsyncGenerator[str], every_s: float) -> AsyncG
 async def response_frames(turn: Turn, terms: Terms, pieces: AsyncGenerator[Piece]) -> AsyncGenerator[str]:
     """The events of a response; if it waits for approval or the gateway stops, the last is ``response.incomplete``."""
     told = _ResponseEvents(turn.id, terms)
-    yield told.lifecycle("response.created", turn, output=[])  # output that already exists follows item by item
-    yield told.lifecycle("response.in_progress", turn, output=[])
+    yield told.lifecycle("response.created", turn, **_BEGUN)
+    yield told.lifecycle("response.in_progress", turn, **_BEGUN)
     async with aclosing(pieces):
         async for piece in pieces:
             if isinstance(piece, Delta):

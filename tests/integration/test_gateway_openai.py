@@ -230,6 +230,17 @@ def _ids(response: Any) -> list[str]:
     return [item.id for item in response.output]
 
 
+def test_stream_begins_as_a_response_in_progress(gateway: Gateway, client: Client, pool: ThreadPoolExecutor) -> None:
+    """Whether the turn still waits for a worker or is over, as OpenAI's do: older clients know no other beginning."""
+    key = {"extra_headers": {"Idempotency-Key": "k"}}
+    reading = pool.submit(lambda: list(client.respond(stream=True, **key)))
+    gateway.worker.finish(the_turn(gateway), "failed")
+    for events in (reading.result(30), list(client.respond(stream=True, **key))):
+        begun = [(event.type, event.response.status, event.response.error) for event in events[:2]]
+        assert begun == [("response.created", "in_progress", None), ("response.in_progress", "in_progress", None)]
+        assert events[-1].response.status == "failed"
+
+
 @pytest.mark.parametrize(
     ("status", "last", "told"),
     [("failed", "response.failed", "failed"), ("cancelled", "response.incomplete", "cancelled")],
