@@ -27,6 +27,7 @@ from tests.stacks import HARNESS, role_pid, run_harness
 SHOP: Final = "harness_worker.demo.shop:registry"
 ROOT: Final = Path(__file__).parents[2]
 BLOCK: Final = re.compile(r"^```(python|jsonl)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SAMPLE: Final = re.findall(r"^```\n(ask .*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
 pytestmark = pytest.mark.xdist_group("shop")  # one stack for all of them
 QUESTION: Final = ("run", "Gift-wrap it, please.", "--agent", "support", "--metadata", "script=gift")
 
@@ -153,10 +154,15 @@ def _if_final(turn: dict[str, Any]) -> dict[str, Any] | None:
     return turn if turn["finished_at"] else None
 
 
+def untimed(shown: str) -> str:
+    """What a terminal shows, without the times, and the line breaks that depend on them."""
+    return " ".join(re.sub(r" [\d.]+ m?s\b", "", shown).split())
+
+
 def test_demo_answers_three_customers(tmp_path: Path) -> None:
     """The demonstration completes three turns, fits into 80 columns in a pipe, and suggests next commands.
 
-    Its shop is in the same home as its stack, also if the shell has not replaced a ``~``.
+    The README shows one of the turns. The shop is in the home of its stack, also if the shell has not replaced a ``~``.
     """
     ran = run_harness("demo", env={"COLUMNS": "80", "HOME": str(tmp_path), "HARNESS_HOME": "~/harness"})
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -171,6 +177,7 @@ def test_demo_answers_three_customers(tmp_path: Path) -> None:
     shown, _, hints = ran.stdout.partition("Where to look next")
     assert max(map(len, shown.splitlines())) <= 80
     assert "harness" in hints
+    assert untimed(SAMPLE) in untimed(shown)
 
 
 def test_demo_leaves_a_running_stack_alone(stack: StackInfo) -> None:
