@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
+from api_gateway.concurrency.patience import ended
+
 AGAIN_S: Final = 1.0
 """How long after an error the work begins again, in seconds."""
 
@@ -55,5 +57,4 @@ async def lasting(
     finally:
         is_over = True
         await asyncio.wait([task], timeout=drain_s)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await ended(task)

@@ -52,11 +52,16 @@ async def beating(things: AsyncGenerator[T], every_s: float) -> AsyncGenerator[T
             coming = asyncio.ensure_future(anext(things, _END))
     finally:
         with CancelScope(shield=True):  # if the client left, such a scope cancels this task at each await anew
-            while not coming.done():  # a generator that is running cannot be closed; what it awaits may miss one cancel
-                coming.cancel()
-                await asyncio.wait({coming}, timeout=_AGAIN_S)
-            swallow_late_error(coming)
+            await ended(coming)  # a generator that is running cannot be closed
             await things.aclose()
+
+
+async def ended(task: asyncio.Future[Any]) -> None:
+    """Cancel a task until it ends: what it awaits may miss a cancel, as ``asyncio.wait_for`` may up to Python 3.11."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_AGAIN_S)
+    swallow_late_error(task)
 
 
 def swallow_late_error(task: asyncio.Future[Any]) -> None:

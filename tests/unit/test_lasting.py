@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import pytest
@@ -85,6 +85,24 @@ def test_work_that_its_loop_cancels_does_not_begin_again() -> None:
     kept: list[AbstractAsyncContextManager[None]] = []
     asyncio.run(story())
     assert begun == ["begun"]
+
+
+def test_work_that_misses_a_cancel_ends_with_its_context() -> None:
+    """Up to Python 3.11 ``asyncio.wait_for``, in which redis-py sends, misses one that comes once all is sent."""
+
+    async def story() -> None:
+        going_on = asyncio.Event()
+
+        async def work() -> None:
+            going_on.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            await asyncio.Event().wait()
+
+        async with asyncio.timeout(20), lasting(work, name="live-events"):
+            await going_on.wait()
+
+    asyncio.run(story())
 
 
 def test_work_that_cannot_begin_again_yet_begins_later() -> None:
