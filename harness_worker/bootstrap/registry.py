@@ -11,7 +11,6 @@ from harness_worker.core.registration import registry
 from harness_worker.core.registration.keywords import declares
 from harness_worker.core.registration.tool_options import ToolKeywords, is_number
 from harness_worker.core.registration.tool_servers import SERVER_NAME, check_choice, names_of, wanted
-from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.errors import ConfigError
 
 CONNECT_TIMEOUT_S: Final = 20.0
@@ -79,19 +78,24 @@ class Registry(registry.Registry):
         server = servers.server_of(endpoint, connect_timeout_s=connect_timeout_s)
         chosen = wanted(name, server.tools, include=include, exclude=exclude, changed=own)
         names = names_of(name, [tool.name for tool in server.tools])
-        made = list[tuple[Callable[..., object], ToolSpec]]()
+        registered: list[str] = []
         for tool in chosen:
             hinted: ToolKeywords = tool.hinted if trust_hints else {}
             merged: ToolKeywords = {**hinted, **options, **own.get(tool.name, {})}
-            fn = server.calling(tool.name)
             try:
-                made.append((fn, self._raw_spec(fn, names[tool.name], tool.schema, tool.description, merged)))
+                self.add_tool(
+                    server.calling(tool.name),
+                    name=names[tool.name],
+                    schema=tool.schema,
+                    description=tool.description,
+                    **merged,
+                )
             except ConfigError as error:
+                self._take_back(registered)  # all or none, so that a corrected declaration can follow
                 raise ConfigError(f"{error}; or leave it out with exclude=[{tool.name!r}]") from None
-        for fn, spec in made:  # all or none, so that a corrected declaration can follow
-            self._add(fn, spec)
+            registered.append(names[tool.name])
         self._servers[name] = server.close
-        return tuple(names[tool.name] for tool in chosen)
+        return tuple(registered)
 
     def close(self) -> None:
         """Close the connections to MCP servers that this process keeps; a later call opens another."""

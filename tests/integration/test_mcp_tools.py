@@ -496,6 +496,8 @@ def test_tool_that_cannot_be_registered_may_be_left_out() -> None:
     with pytest.raises(ConfigError, match=r"not a valid JSON Schema: .*; or leave it out with exclude=\['bad'\]$"):
         registry.mcp("odd", command=odd("schema"))
     assert registry.mcp("odd", command=odd("schema"), exclude=["bad"]) == ("odd__good",)
+    with pytest.raises(ConfigError, match=r"'odd__x_y_b24ca9' is registered twice; .*exclude=\['x_y_b24ca9'\]$"):
+        Registry().mcp("odd", command=odd("alike"))
     with pytest.raises(ConfigError, match="MCP server 'none': no tool is left of: none"):
         Registry().mcp("none", command=odd("none"))
 

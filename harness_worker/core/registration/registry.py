@@ -145,7 +145,9 @@ class Registry:
         Raises:
             ConfigError: Something about it cannot work; the message names the tool and says what to change.
         """
-        self._add(fn, self._raw_spec(fn, name, schema, description, options))
+        label = self._label(name)
+        checked = tool_options(options, label, self._ceiling_s)
+        self._add(fn, tool_spec(name, description, inspect_raw(fn, schema, label), checked))
         return name
 
     @declares
@@ -293,19 +295,6 @@ class Registry:
             raise ConfigError(f"agent {agent!r}: unknown judge {judge!r}; declare it first; there are: {known}")
         return judge
 
-    def _raw_spec(
-        self,
-        fn: Callable[..., object],
-        name: str,
-        schema: Mapping[str, Any],
-        description: str,
-        options: Mapping[str, Any],
-    ) -> ToolSpec:
-        """A function with a JSON Schema of its own as a tool, which is not registered yet."""
-        label = self._label(name)
-        checked = tool_options(options, label, self._ceiling_s)
-        return tool_spec(name, description, inspect_raw(fn, schema, label), checked)
-
     def _add_hinted(
         self, fn: F, name: object, description: str | None, options: Mapping[str, Any], namespace: Mapping[str, Any]
     ) -> F:
@@ -328,6 +317,11 @@ class Registry:
     def _add(self, fn: Callable[..., object], spec: ToolSpec) -> None:
         self._tools[spec.name] = spec
         self._functions.append((fn, spec.name))
+
+    def _take_back(self, names: Iterable[str]) -> None:
+        for name in names:
+            del self._tools[name]
+        self._functions = [(fn, name) for fn, name in self._functions if name in self._tools]
 
     def _chosen(self, agent: str, tool: object) -> ToolSpec:
         """The tool that an entry in an agent's list means: a name, a function, or another agent."""

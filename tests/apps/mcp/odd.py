@@ -18,6 +18,7 @@ TOOLS = {
     "many": [f"t{number}" for number in range(MANY)],
     "names": NAMES,
     "schema": ["good", "bad"],
+    "alike": ["x.y", "x_y", "x_y_b24ca9"],
     "none": [],
     "strict": ["plain"],
     "nonsense": ["plain"],
