@@ -18,7 +18,7 @@ from api_gateway.streams.sse import HEARTBEAT, OPENING, SSE_HEADERS, framed, wan
 from api_gateway.streams.streamed import Streamed
 from api_gateway.turns.answers import EventPage
 from api_gateway.turns.heads import Head
-from api_gateway.use_cases.turn_lookup import no_such_turn
+from api_gateway.use_cases.turn_lookup import existing
 
 router = APIRouter(tags=["events"])
 
@@ -41,9 +41,7 @@ async def list_events(
     A page of long events has fewer than ``limit``, but at least one. ``Accept: text/event-stream`` asks for the stream,
     which starts after ``Last-Event-ID``, or after ``after``.
     """
-    head = await services.turns.head(turn_id)
-    if head is None:
-        raise no_such_turn(turn_id)
+    head = existing(await services.turns.head(turn_id), turn_id)
     if wants_stream(",".join(request.headers.getlist("accept"))):
         after = query.after if last_event_id is None else _seq(last_event_id)
         return _stream(turn_id, after, head, services)

@@ -17,7 +17,7 @@ from api_gateway.turns.answers import ScoreList, Turn, TurnPage, TurnWithParts
 from api_gateway.turns.forking import Fork
 from api_gateway.turns.idempotency import IdempotencyClaim
 from api_gateway.use_cases.posting import post_turn
-from api_gateway.use_cases.turn_lookup import ask_to_stop, existing_turn, no_such_turn
+from api_gateway.use_cases.turn_lookup import ask_to_stop, existing, existing_turn
 from api_gateway.use_cases.waiting import Waiter, wait_of
 
 router = APIRouter(tags=["turns"])
@@ -92,19 +92,13 @@ async def list_turns(services: ServicesDep, query: Annotated[TurnsQuery, Query()
 @router.get("/v1/turns/{turn_id}", responses=problems(404))
 async def read_turn(turn_id: TurnId, query: Annotated[TurnQuery, Query()], services: ServicesDep) -> TurnWithParts:
     """One turn with its calls; ``include=messages`` adds the history, ``include=scores`` the scores of its judges."""
-    turn = await services.turns.one_with(turn_id, query.parts)
-    if turn is None:
-        raise no_such_turn(turn_id)
-    return turn
+    return existing(await services.turns.one_with(turn_id, query.parts), turn_id)
 
 
 @router.get("/v1/turns/{turn_id}/scores", responses=problems(404))
 async def list_scores(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> ScoreList:
     """The scores of a turn's judges, ordered by judge; empty until the turn has ended, or if its agent has none."""
-    found = await services.turns.scores(turn_id)
-    if found is None:
-        raise no_such_turn(turn_id)
-    return found
+    return existing(await services.turns.scores(turn_id), turn_id)
 
 
 @router.post(
@@ -137,9 +131,6 @@ async def add_input(
     said: Annotated[InputRequest, Depends(body_of(InputRequest))],
 ) -> Turn:
     """Answer a turn that waits for a person: decide on one call, or deny all waiting calls with a message."""
-    added = await services.inputs.add(turn_id, said)
-    if added is None:
-        raise no_such_turn(turn_id)
-    turn, priority = added
+    turn, priority = existing(await services.inputs.add(turn_id, said), turn_id)
     await services.shared.publisher.advance(turn_id, priority, services.tenant)
     return turn

@@ -11,7 +11,7 @@ from api_gateway.routes.dependencies import ServicesDep, TurnId
 from api_gateway.routes.openapi import METADATA, problems
 from api_gateway.usage.answers import TurnUsage, UsageReport
 from api_gateway.usage.requests import UsageQuery
-from api_gateway.use_cases.turn_lookup import no_such_turn
+from api_gateway.use_cases.turn_lookup import existing
 
 router = APIRouter(tags=["usage"])
 
@@ -19,10 +19,7 @@ router = APIRouter(tags=["usage"])
 @router.get("/v1/turns/{turn_id}/usage", responses=problems(404))
 async def turn_usage(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> TurnUsage:
     """What one turn has used so far: in total, by model call, and by tool."""
-    found = await services.usage.turn(turn_id)
-    if found is None:
-        raise no_such_turn(turn_id)
-    return found
+    return existing(await services.usage.turn(turn_id), turn_id)
 
 
 @router.get("/v1/usage", responses=problems(), openapi_extra={"parameters": [METADATA]})

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from api_gateway.problems import Problem
 from api_gateway.requests.fields import LONGEST_ID
 from api_gateway.services import Services
 from api_gateway.turns.answers import Turn
 from api_gateway.turns.store import Terms
 
+T = TypeVar("T")
+
 
 def no_such_turn(turn_id: str) -> Problem:
     """404 ``not_found`` for a turn."""
     return Problem("not_found", f"there is no turn {turn_id[:LONGEST_ID]!r}")
+
+
+def existing(found: T | None, turn_id: str) -> T:
+    """What was found of a turn.
+
+    Raises:
+        Problem: 404 ``not_found``: nothing was, so there is no such turn.
+    """
+    if found is None:
+        raise no_such_turn(turn_id)
+    return found
 
 
 async def existing_turn(turn_id: str, services: Services) -> Turn:
@@ -20,10 +35,7 @@ async def existing_turn(turn_id: str, services: Services) -> Turn:
     Raises:
         Problem: 404 ``not_found``.
     """
-    turn = await services.turns.one(turn_id)
-    if turn is None:
-        raise no_such_turn(turn_id)
-    return turn
+    return existing(await services.turns.one(turn_id), turn_id)
 
 
 async def existing_terms(turn_id: str, services: Services) -> Terms:
@@ -32,10 +44,7 @@ async def existing_terms(turn_id: str, services: Services) -> Terms:
     Raises:
         Problem: 404 ``not_found``.
     """
-    terms = await services.turns.terms(turn_id)
-    if terms is None:
-        raise no_such_turn(turn_id)
-    return terms
+    return existing(await services.turns.terms(turn_id), turn_id)
 
 
 async def ask_to_stop(turn_id: str, services: Services) -> Turn | None:
