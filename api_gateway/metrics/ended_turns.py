@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, fields
 from time import monotonic
 from typing import Any, Final
@@ -104,14 +104,6 @@ class Totals:
             sums.update({key: max(sums[key], value) for key, value in least.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """What some turns add to the totals, as rows of ``queries.ended_turns`` and ``queries.ended_calls``."""
-
-    turns: Sequence[Row[Any]]
-    calls: Sequence[Row[Any]]
-
-
 class EndedTurns:
     """Adds up the turns that have ended since it was created. Two tasks must not use it at once.
 
@@ -137,10 +129,9 @@ class EndedTurns:
         catalogue = {row.name: row.tools for row in await connection.execute(CATALOGUE)}
         known = OWN_TOOLS | {tool["name"] for tools in catalogue.values() for tool in tools}
         await self._settle(connection, since, until, known)
-        recent = await _read(connection, ended_after(until))
         self._settled.begin(catalogue)
         totals = self._settled.copy()
-        _add(totals, recent, known)
+        await _add(totals, connection, ended_after(until), known)
         totals.raise_to(self.totals)
         self.totals = totals
 
@@ -148,15 +139,13 @@ class EndedTurns:
         while self._settled_until is None or self._settled_until < until:
             found: float | None = (await connection.execute(slice_end(since, until, SLICE))).scalar()
             end = until if found is None else found
-            _add(self._settled, await _read(connection, ended_after(since, end)), known)
+            await _add(self._settled, connection, ended_after(since, end), known)
             since = self._settled_until = end
 
 
-async def _read(connection: AsyncConnection, ended: ColumnElement[bool]) -> _Ends:
+async def _add(totals: Totals, connection: AsyncConnection, ended: ColumnElement[bool], known: Set[str]) -> None:
+    """Add the turns that ``ended`` selects, or nothing if one of the two queries fails."""
     by_turn = (await connection.execute(ended_turns(ended))).all()
-    return _Ends(turns=by_turn, calls=(await connection.execute(ended_calls(ended))).all())
-
-
-def _add(totals: Totals, ends: _Ends, known: Set[str]) -> None:
-    totals.add_turns(ends.turns)
-    totals.add_calls(ends.calls, known)
+    by_tool = (await connection.execute(ended_calls(ended))).all()
+    totals.add_turns(by_turn)
+    totals.add_calls(by_tool, known)
