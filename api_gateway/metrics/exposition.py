@@ -43,15 +43,13 @@ def _fleet(figures: Figures) -> Iterator[Metric]:
     answers = {"database": figures.open_work, "broker": figures.queues, "redis": figures.counters}
     up = {(name,): float(answer is not None) for name, answer in answers.items()}
     yield _gauge("harness_source_up", "Whether a source of the other metrics answered.", ("source",), up)
-    work = figures.open_work or OpenWork(open_turns=(), oldest_queued_s={})
-    count = {(each.agent, each.status): float(each.number) for each in work.open_turns}
-    overdue = {(each.agent, each.status): float(each.overdue) for each in work.open_turns}
+    work = figures.open_work or OpenWork(number={}, overdue={}, oldest_queued_s={})
     by = ("agent", "status")
-    yield _gauge("harness_turns", "Turns that have not ended.", by, count)
-    yield _gauge("harness_turns_overdue", "Turns that a coordinator should have taken up over 10 s ago.", by, overdue)
-    oldest = {(priority,): age_s for priority, age_s in work.oldest_queued_s.items()}
+    yield _gauge("harness_turns", "Turns that have not ended.", by, work.number)
+    words = "Turns that a coordinator should have taken up over 10 s ago."
+    yield _gauge("harness_turns_overdue", words, by, work.overdue)
     words = "Age of the oldest turn that has not started."
-    yield _gauge("harness_turns_oldest_queued_seconds", words, ("priority",), oldest)
+    yield _gauge("harness_turns_oldest_queued_seconds", words, ("priority",), work.oldest_queued_s)
     waiting = {(queue,): float(depth) for queue, depth in (figures.queues or {}).items()}
     yield _gauge("harness_queue_messages", "Messages that wait for a worker.", ("queue",), waiting)
     for name, number in (figures.counters or {}).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from api_gateway.concurrency.coalescing import SingleFlight
 from api_gateway.concurrency.patience import answered_within
 from api_gateway.logs import in_a_line
-from api_gateway.metrics.ended_turns import EndedTurns, Totals
+from api_gateway.metrics.ended_turns import EndedTurns, Key, Totals
 from api_gateway.metrics.queries import OLDEST_QUEUED, OPEN_TURNS, queues_in_use
 from api_gateway.publisher import Publisher
 from harness_worker.wire import (
@@ -45,26 +45,18 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTurns:
-    """How many turns of an agent are in a status that is not final, and how many of them are overdue."""
-
-    agent: str
-    status: str
-    number: int
-    overdue: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenWork:
     """The turns that have not ended.
 
     Args:
-        open_turns: How many turns, by agent and status.
+        number: How many there are, by agent and status.
+        overdue: How many of them are overdue, likewise.
         oldest_queued_s: How long the oldest turn that could start has been waiting, in seconds, by priority.
     """
 
-    open_turns: Sequence[OpenTurns]
-    oldest_queued_s: Mapping[str, float]
+    number: Mapping[Key, float]
+    overdue: Mapping[Key, float]
+    oldest_queued_s: Mapping[Key, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +110,7 @@ class FleetFigures:
             await self._ended.update(connection)
             in_use = await connection.execute(queues_in_use(connection.dialect.name))
             self._tool_queues |= set(in_use.scalars())
-            return OpenWork(
-                open_turns=await _open_turns(connection), oldest_queued_s=await _oldest_queued_s(connection)
-            )
+            return await _open_work(connection)
 
     async def _ask_redis(self) -> Mapping[str, int]:
         if self._redis_url is None:
@@ -141,11 +131,11 @@ async def _answer(asked: Coroutine[Any, Any, T], source: str) -> T | None:
         return None
 
 
-async def _open_turns(connection: AsyncConnection) -> list[OpenTurns]:
-    rows = await connection.execute(OPEN_TURNS)
-    return [OpenTurns(agent=row.agent, status=row.status, number=row.number, overdue=row.overdue) for row in rows]
-
-
-async def _oldest_queued_s(connection: AsyncConnection) -> dict[str, float]:
+async def _open_work(connection: AsyncConnection) -> OpenWork:
+    turns = (await connection.execute(OPEN_TURNS)).all()
     ages = {row.priority: max(0.0, float(row.age_s)) for row in await connection.execute(OLDEST_QUEUED)}
-    return {priority.value: ages.get(priority, 0.0) for priority in Priority}
+    return OpenWork(
+        number={(row.agent, row.status): float(row.number) for row in turns},
+        overdue={(row.agent, row.status): float(row.overdue) for row in turns},
+        oldest_queued_s={(priority.value,): ages.get(priority, 0.0) for priority in Priority},
+    )
