@@ -30,6 +30,7 @@ from sqlalchemy.types import TypeEngine
 
 from api_gateway.database import AnyRow, AnySelect
 from api_gateway.requests.cursors import Cursor, format_cursor
+from api_gateway.requests.queries import PageQuery
 
 MOST_BYTES: Final = 8_000_000
 """Bytes that the long values of one page may have: a text may be as long as a request's body, and a page is in memory
@@ -58,18 +59,18 @@ def _octets(element: octets, compiler: Any, **options: Any) -> str:  # pyright: 
     return f"coalesce({compiler.process(size, **options)}, 0)"
 
 
-def newest_first(rows: AnySelect, table: Table, cursor: Cursor | None, *, is_selective: bool = False) -> AnySelect:
-    """``rows`` newest first, after the cursor.
+def newest_first(rows: AnySelect, table: Table, query: PageQuery, *, is_selective: bool = False) -> AnySelect:
+    """A page of ``rows``, newest first, and one row more, which shows that others follow.
 
     Args:
         rows: Rows of ``table``.
         table: A table with ``created_at`` and ``id``.
-        cursor: The last row of the previous page.
+        query: Which page.
         is_selective: Whether an index finds the rows and they are few of the table's: then they are sorted once found.
     """
     created_at = _without_index(table.c.created_at) if is_selective else table.c.created_at
-    ordered = rows.order_by(created_at.desc(), table.c.id.desc())
-    return ordered if cursor is None else ordered.where(_older(created_at, table.c.id, cursor))
+    page = rows.order_by(created_at.desc(), table.c.id.desc()).limit(query.limit + 1)
+    return page if query.cursor is None else page.where(_older(created_at, table.c.id, query.cursor))
 
 
 def _without_index(column: Column[float]) -> ColumnElement[float]:

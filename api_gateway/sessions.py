@@ -60,9 +60,7 @@ class Sessions:
 
     async def page(self, query: PageQuery) -> SessionPage:
         """One page, newest first, without sessions in which only agents have spoken to each other."""
-        page = newest_first(self._rows.where(turns.c.parent_id.is_(None)), sessions, query.cursor).limit(
-            query.limit + 1
-        )
+        page = newest_first(self._rows.where(turns.c.parent_id.is_(None)), sessions, query)
         async with self._engine.connect() as connection:
             found = (await connection.execute(page)).all()
         shown = found[: query.limit]

@@ -59,7 +59,7 @@ class Batches:
 
     async def page(self, query: PageQuery) -> BatchPage:
         """One page, newest first."""
-        page = newest_first(self._rows, batches, query.cursor).limit(query.limit + 1)
+        page = newest_first(self._rows, batches, query)
         async with self._engine.connect() as connection:
             found = (await connection.execute(page)).all()
             data = await self._shown(connection, found[: query.limit])

@@ -124,7 +124,7 @@ class Turns:
             Problem: 503 ``not_ready``: others that read all turns of the tenant take too long.
         """
         rows = select(*TURN_COLUMNS).where(turns.c.tenant == self._tenant, *narrowed(query, self._engine.dialect.name))
-        page = newest_first(rows, turns, query.cursor, is_selective=is_selective(query)).limit(query.limit + 1)
+        page = newest_first(rows, turns, query, is_selective=is_selective(query))
         place = self._scans.held(self._tenant) if may_scan(query) else nullcontext()
         async with place, self._engine.connect() as connection:
             found = (await connection.execute(within_bytes(page, turns, TEXT_BYTES + WAITING_BYTES, AS_LISTED))).all()
