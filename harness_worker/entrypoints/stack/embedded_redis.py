@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from secrets import token_urlsafe
 
 from harness_worker.adapters.embedded.ports import free_port
 from harness_worker.adapters.embedded.valkey import answers, password_setting, server_url
-from harness_worker.entrypoints.stack.child import Child, ChildSpec
+from harness_worker.entrypoints.stack.child import Child
 from harness_worker.entrypoints.stack.failures import StartFailed
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.logs import LogWriter
@@ -17,9 +16,7 @@ from harness_worker.entrypoints.stack.probes import check_redis
 from harness_worker.entrypoints.stack.supervisor import Supervisor
 
 
-def ensure_redis(
-    plan: StackPlan, supervisor: Supervisor, make_child: Callable[[ChildSpec], Child], log: LogWriter
-) -> str:
+def ensure_redis(plan: StackPlan, supervisor: Supervisor, log: LogWriter) -> str:
     """The URL of a Redis that answers; starts one unless one is given.
 
     Raises:
@@ -32,21 +29,21 @@ def ensure_redis(
         check_redis(given)
         return given
     try:
-        return _start(plan, supervisor, make_child)
+        return _start(plan, supervisor, log)
     except StartFailed as failed:
         # Data that this server cannot read (of another version, or damaged) must not block the start: everything in
         # Redis may be lost, because SQL is the truth.
         aside = _set_aside(plan.home)
         log.line("up", f"redis did not start ({failed}); once more with an empty directory, the old one is {aside}")
-        return _start(plan, supervisor, make_child)
+        return _start(plan, supervisor, log)
 
 
-def _start(plan: StackPlan, supervisor: Supervisor, make_child: Callable[[ChildSpec], Child]) -> str:
+def _start(plan: StackPlan, supervisor: Supervisor, log: LogWriter) -> str:
     port = free_port()
     password = token_urlsafe()  # every user of this machine can reach a loopback port
     plan.home.write_private(plan.home.valkey_file, password_setting(password))
     url = server_url(port, password=password)
-    child = make_child(redis_spec(plan, port))
+    child = Child(redis_spec(plan, port), plan.home, log)
     supervisor.start(child)
     try:
         supervisor.await_ready([child], lambda _child: answers(url))

@@ -80,7 +80,7 @@ class _Up:
         if broker_url is not None:
             check_broker(broker_url)
         with self._supervisor as supervisor:
-            self._redis_url = ensure_redis(self._plan, supervisor, self._child, self._log)
+            self._redis_url = ensure_redis(self._plan, supervisor, self._log)
             self._migrate()
             self._start(service_specs(self._plan, self._redis_url, self._listener.fileno()))
             self._start(self._flower_specs())  # after the workers, so that it sees them as soon as it is ready
@@ -88,7 +88,7 @@ class _Up:
             supervisor.watch()
 
     def _start(self, specs: Sequence[ChildSpec]) -> None:
-        children = [self._child(spec) for spec in specs]
+        children = [Child(spec, self._plan.home, self._log) for spec in specs]
         for child in children:
             self._supervisor.start(child)
         self._supervisor.await_ready(children, self._is_ready)
@@ -97,9 +97,6 @@ class _Up:
         if self._plan.flower is None or self._pages is None:
             return []
         return [flower_spec(self._plan, self._plan.flower.access, self._redis_url, self._pages.fileno())]
-
-    def _child(self, spec: ChildSpec) -> Child:
-        return Child(spec, self._plan.home, self._log)
 
     def _migrate(self) -> None:
         before, after = upgrade(self._plan.database_url)
