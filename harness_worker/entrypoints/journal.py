@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from harness_worker.adapters.sql.engine import make_engine
-from harness_worker.config import Settings
+from harness_worker.config import load_settings
 from harness_worker.databases import parse_url
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.stack.home import Home
@@ -18,14 +18,14 @@ from harness_worker.urls import masked
 
 
 @contextmanager
-def open_journal(settings: Settings) -> Generator[Engine]:
-    """An engine for the journal.
+def open_journal(home: Path | None) -> Generator[Engine]:
+    """An engine for the journal, given the value of ``--home``.
 
     Raises:
         ConfigError: The URL is invalid, or the database lacks tables; the message says how to make them.
         TransientError: There is no such file.
     """
-    addresses = Addresses(settings)
+    addresses = Addresses(load_settings(home=home))
     url = journal_url(addresses)
     if not has_file(url):
         raise TransientError(

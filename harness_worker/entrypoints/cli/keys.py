@@ -65,7 +65,8 @@ def create(
     """
     whose = {"tenant": checked_name(tenant, "--tenant"), "name": checked_name(name, "--name")}
     key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
-    with _keys(home) as keys:
+    with open_journal(home) as engine:
+        keys = SqlApiKeys(engine)
         made = keys.add(secrets.token_hex(ID_BYTES), key_digest(key) or "", **whose, days=days)
         with _revoked_if_lost(keys, made, _home_option(home)):
             if as_json:
@@ -83,8 +84,8 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{id, tenant, name, state, …}]}.")] = False,
 ) -> None:
     """List the keys by tenant: active, expired or revoked. The keys themselves cannot be shown again."""
-    with _keys(home) as keys:
-        found = keys.listed(tenant)
+    with open_journal(home) as engine:
+        found = SqlApiKeys(engine).listed(tenant)
     if as_json:
         write_json({"data": [_shown(key, now) for key, now in found]})
     elif found:
@@ -103,8 +104,8 @@ def revoke(
     as_json: Annotated[bool, typer.Option("--json", help="Print {id, tenant, name, state, …}.")] = False,
 ) -> None:
     """Make every gateway refuse a key from now on. Revoking it again changes nothing and also exits with 0."""
-    with _keys(home) as keys:
-        found = keys.revoke(key_id)
+    with open_journal(home) as engine:
+        found = SqlApiKeys(engine).revoke(key_id)
     if found is None:
         what = "that is a key, not its id" if key_id.startswith(KEY_PREFIX) else f"there is no key {key_id[:64]!r}"
         raise PermanentError(f"{what}: `harness keys list{_home_option(home)}` shows the id of each")
@@ -118,12 +119,6 @@ def revoke(
 
 def _home_option(home: Path | None) -> str:
     return Addresses(load_settings(home=home)).home_option
-
-
-@contextmanager
-def _keys(home: Path | None) -> Generator[SqlApiKeys]:
-    with open_journal(load_settings(home=home)) as engine:
-        yield SqlApiKeys(engine)
 
 
 @contextmanager

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from harness_worker.adapters.sql.memories import SqlMemories
-from harness_worker.config import load_settings
 from harness_worker.core.memory.memories import user_scope
 from harness_worker.entrypoints.cli.options import JournalHome
 from harness_worker.entrypoints.cli.output import write, write_json
@@ -48,8 +44,8 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [{kind, text, turn_id, created_at}]}.")] = False,
 ) -> None:
     """Show what is remembered about a user, newest first; what they said several times is shown as often."""
-    with _memories(home) as memories:
-        found = memories.listed(tenant, user_scope(user))
+    with open_journal(home) as engine:
+        found = SqlMemories(engine).listed(tenant, user_scope(user))
     if as_json:
         write_json({"data": [{**asdict(each), "created_at": rfc3339(each.created_at)} for each in found]})
         return
@@ -72,20 +68,14 @@ def forget(
     What the user said stays in the turns themselves until `harness prune` removes them. A turn of the user that still
     runs, or has just ended, may leave new memories: run the command again once such turns are over.
     """
-    with _memories(home) as memories:
-        gone = memories.forget(tenant, user_scope(user))
+    with open_journal(home) as engine:
+        gone = SqlMemories(engine).forget(tenant, user_scope(user))
     if as_json:
         write_json({"forgotten": gone})
     elif gone:
         write(plain(f"forgot {counted(gone, 'memory', 'memories')} of user {user!r} of tenant {tenant}"))
     else:
         write(_nothing(user, tenant))
-
-
-@contextmanager
-def _memories(home: Path | None) -> Generator[SqlMemories]:
-    with open_journal(load_settings(home=home)) as engine:
-        yield SqlMemories(engine)
 
 
 def _nothing(user: str, tenant: str) -> str:

@@ -9,7 +9,6 @@ import typer
 
 from harness_worker.adapters.clock import SystemClock
 from harness_worker.adapters.sql.pruning import Removed, SqlPruning
-from harness_worker.config import load_settings
 from harness_worker.entrypoints.cli.options import DAY_S, JournalHome, age_s
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.prune_sessions import prune as prune_sessions
@@ -51,7 +50,7 @@ def prune(
     Works on the database of HARNESS_DATABASE_URL, else on that of the stack in --home.
     """  # noqa: D301 - click reads the \b
     least_s = _least_age_s(older_than)
-    with open_journal(load_settings(home=home)) as engine:
+    with open_journal(home) as engine:
         pruning = SqlPruning(engine, tenant)
         before = pruning.now() - least_s
         if dry_run:
