@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -33,16 +33,6 @@ from harness_worker.wire import JsonObject
 
 Batch: TypeAlias = Annotated[str, typer.Argument(metavar="BATCH", help="Its id, or the end of it.", show_default=False)]
 
-_CREATE_HELP: Final = """Post the turns of a file, all or none, and print the batch.
-
-Each line is a JSON object: a name for the turn in the results, and what POST /v1/turns takes.
-
-\b
-    {"custom_id": "late", "params": {"agent": "support", "input": "Where is 1042?"}}
-
-Exits with 0 once they are stored. With --wait, exits once all have ended: with 0, or with 1 if one did not complete.
-"""
-
 app = typer.Typer(
     no_args_is_help=True,
     help="""Post many turns at once, watch them, stop them, and fetch their results.
@@ -60,7 +50,7 @@ app = typer.Typer(
 )
 
 
-@app.command(help=_CREATE_HELP, short_help="Post the turns of a file.")
+@app.command(short_help="Post the turns of a file.")
 def create(  # noqa: PLR0913 - one parameter an option
     file: Annotated[
         Path,
@@ -83,7 +73,16 @@ def create(  # noqa: PLR0913 - one parameter an option
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the batch as the gateway gives it.")] = False,
 ) -> None:
-    """Post the turns of a file, all or none, and print the batch."""
+    """Post the turns of a file, all or none, and print the batch.
+
+    Each line is a JSON object: a name for the turn in the results, and what POST /v1/turns takes.
+
+    \b
+        {"custom_id": "late", "params": {"agent": "support", "input": "Where is 1042?"}}
+
+    Exits with 0 once they are stored. With --wait, exits once all have ended: with 0, or with 1 if one did not
+    complete.
+    """  # noqa: D301 - click reads the \b
     kept = pairs(metadata or [])
     items = items_in(str(file), content_of(file), agent)
     once = None if key is None else _checked(key)

@@ -15,14 +15,6 @@ from harness_worker.entrypoints.stack.home import Home
 from harness_worker.errors import ConfigError
 from harness_worker.wire import DEFAULT_TENANT
 
-_HELP = """Print the secret with which a receiver verifies that a webhook is genuine.
-
-Give it only to the receiver: anybody who has it can sign webhooks as that tenant.
-
-\b
-    export WEBHOOK_SECRET=$(harness webhooks secret)
-"""
-
 app = typer.Typer(no_args_is_help=True, help="Show what receivers of webhooks need.")
 
 
@@ -31,7 +23,7 @@ def _group() -> None:  # pyright: ignore[reportUnusedFunction] - a single comman
     pass
 
 
-@app.command("secret", help=_HELP, short_help="Print the secret that receivers verify with.")
+@app.command(short_help="Print the secret that receivers verify with.")
 def secret(
     *,
     tenant: Annotated[str, typer.Option(metavar="NAME", help="Whose webhooks it verifies.")] = DEFAULT_TENANT,
@@ -41,7 +33,13 @@ def secret(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {tenant, secret}.")] = False,
 ) -> None:
-    """Print the tenant's secret, derived from HARNESS_WEBHOOK_SECRET, or from the one kept in a stack's home."""
+    """Print the secret with which a receiver verifies that a webhook is genuine.
+
+    Give it only to the receiver: anybody who has it can sign webhooks as that tenant.
+
+    \b
+        export WEBHOOK_SECRET=$(harness webhooks secret)
+    """  # noqa: D301 - click reads the \b
     newest, *_ = webhook_secrets(_operators(load_settings(home=home)))
     derived = tenant_webhook_secret(newest, checked_name(tenant, "--tenant"))
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -29,9 +29,9 @@ from harness_worker.entrypoints.cli.options import (
 from harness_worker.entrypoints.cli.output import console, write, write_json
 from harness_worker.entrypoints.cli.pages import print_page
 from harness_worker.entrypoints.cli.standard_streams import tell
-from harness_worker.entrypoints.cli.turns import forking
 from harness_worker.entrypoints.cli.turns.approving import approve, deny
 from harness_worker.entrypoints.cli.turns.cancelling import Cancelled, cancel_open_turns, cancel_turns
+from harness_worker.entrypoints.cli.turns.forking import fork
 from harness_worker.entrypoints.cli.turns.prompting import prompting
 from harness_worker.entrypoints.cli.whole_ids import whole_id
 from harness_worker.entrypoints.view.figures import counted
@@ -43,24 +43,6 @@ from harness_worker.entrypoints.view.turn_table import turn_table
 from harness_worker.entrypoints.view.watch import Watcher
 from harness_worker.errors import ConfigError
 from harness_worker.wire import JsonObject, TurnStatus
-
-_LIST_HELP: Final = """Turns, newest first.
-
-\b
-    harness turns list --status failed --metadata customer=1042
-    harness turns cancel --metadata customer=1042
-"""
-
-_CANCEL_HELP: Final = """Stop turns: the model call, the tools that run, and those that wait.
-
-\b
-    harness turns cancel 9f4ec9b95092
-    harness turns cancel --metadata sweep=cases-cb89fbcc
-
-The second stops every unfinished turn with this metadata; that there is none is no error.
-
-Exits with 0 once all of them have ended, with 1 if one has not yet.
-"""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,7 +62,7 @@ app = typer.Typer(
 )
 
 
-@app.command("list", help=_LIST_HELP, short_help="Turns, newest first.")
+@app.command("list", short_help="Turns, newest first.")
 def list_(  # noqa: PLR0913 - one parameter an option
     *,
     status: OfStatus = None,
@@ -94,7 +76,12 @@ def list_(  # noqa: PLR0913 - one parameter an option
     quiet: Quiet = False,
     as_json: PageAsJson = False,
 ) -> None:
-    """Turns, newest first."""
+    """Turns, newest first.
+
+    \b
+        harness turns list --status failed --metadata customer=1042
+        harness turns cancel --metadata customer=1042
+    """  # noqa: D301 - click reads the \b
     narrowed = {"status": status, "session_id": session, "agent": agent, "metadata": pairs(metadata or [])}
     with running_at(url, home) as client:
         page = client.turns_page(**narrowed, after=after, limit=limit)
@@ -143,7 +130,7 @@ def tail(
     raise typer.Exit(0 if ended["status"] == TurnStatus.COMPLETED else 1)
 
 
-@app.command(help=_CANCEL_HELP, short_help="Stop turns.")
+@app.command(short_help="Stop turns.")
 def cancel(
     turns: Annotated[
         list[str] | None, typer.Argument(metavar="TURNS", help="Their ids, or the ends of them.", show_default=False)
@@ -160,7 +147,16 @@ def cancel(
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print {data: [turn, …]} as they then are.")] = False,
 ) -> None:
-    """Stop turns: the model call, the tools that run, and those that wait."""
+    """Stop turns: the model call, the tools that run, and those that wait.
+
+    \b
+        harness turns cancel 9f4ec9b95092
+        harness turns cancel --metadata sweep=cases-cb89fbcc
+
+    The second stops every unfinished turn with this metadata; that there is none is no error.
+
+    Exits with 0 once all of them have ended, with 1 if one has not yet.
+    """  # noqa: D301 - click reads the \b
     if bool(turns) is bool(metadata):
         raise ConfigError("give the ids of turns, or --metadata KEY=VALUE for all that have it and are not over")
     kept = pairs(metadata or [])
@@ -182,7 +178,7 @@ def cancel(
 
 app.command(short_help="Approve calls that wait for a person.")(approve)
 app.command(short_help="Deny calls that wait for a person.")(deny)
-app.command("fork", help=forking.HELP, short_help="Continue from a step of a turn in another way.")(forking.fork)
+app.command(short_help="Continue from a step of a turn in another way.")(fork)
 
 
 def _print_events(client: GatewayClient, turn_id: str, after: int) -> JsonObject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -12,17 +12,6 @@ from harness_worker.entrypoints.cli.options import Home, Turn, Url, pairs, runni
 from harness_worker.entrypoints.cli.output import write, write_json
 from harness_worker.entrypoints.cli.whole_ids import whole_id
 from harness_worker.errors import ConfigError
-
-HELP: Final = """Make a turn that continues from a step of another one, and print its id.
-
-It has that turn's history up to the step, in a session of its own, and runs none of it again. Options that are left out
-are as in that turn. The forked turn stays as it is, and need not have ended.
-
-\b
-    harness turns show 9f4ec9b95092
-    harness turns tail "$(harness turns fork 9f4ec9b95092 --from-step 3 --agent careful)"
-    harness turns fork 9f4ec9b95092 --from-step 6 --budget max_steps=12
-"""
 
 
 def fork(  # noqa: PLR0913 - one parameter an option
@@ -51,7 +40,16 @@ def fork(  # noqa: PLR0913 - one parameter an option
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the new turn as the gateway gives it.")] = False,
 ) -> None:
-    """Make a turn that continues from a step of another one."""
+    """Make a turn that continues from a step of another one, and print its id.
+
+    It has that turn's history up to the step, in a session of its own, and runs none of it again. Options that are left
+    out are as in that turn. The forked turn stays as it is, and need not have ended.
+
+    \b
+        harness turns show 9f4ec9b95092
+        harness turns tail "$(harness turns fork 9f4ec9b95092 --from-step 3 --agent careful)"
+        harness turns fork 9f4ec9b95092 --from-step 6 --budget max_steps=12
+    """  # noqa: D301 - click reads the \b
     given: dict[str, Any] = {
         "agent": agent,
         "input": text,
