@@ -72,22 +72,15 @@ def up(  # noqa: PLR0913 - one parameter an option
     )
     screen = console(stderr=True)
     coloured = sys.stderr.isatty() and screen.color_system is not None and not screen.no_color
-    run_up(plan, LogWriter(sys.stderr, coloured=coloured), _announce_json if as_json else partial(_announce, settings))
+    run_up(plan, LogWriter(sys.stderr, coloured=coloured), partial(_announce, settings, as_json=as_json))
 
 
 def _flower(settings: Settings, port: int) -> FlowerPlan:
     return FlowerPlan(port=port, access=given_access(settings) or new_access())
 
 
-def _announce_json(info: StackInfo) -> None:
-    _write(info.ready_line())
-
-
-def _announce(settings: Settings, info: StackInfo) -> None:
+def _announce(settings: Settings, info: StackInfo, *, as_json: bool) -> None:
     # A generated password is printed here and nowhere else; one that was given is known.
-    _write(ready_screen(info, tells_flower_password=settings.flower_auth is None))
-
-
-def _write(text: str) -> None:
+    text = info.ready_line() if as_json else ready_screen(info, tells_flower_password=settings.flower_auth is None)
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
