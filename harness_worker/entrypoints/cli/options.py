@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -57,15 +56,13 @@ PageAsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print {data
 Turn: TypeAlias = Annotated[str, typer.Argument(metavar="TURN", help="Its id, or the end of it.", show_default=False)]
 
 
-@contextmanager
-def running_at(url: str | None, home: Path | None) -> Generator[GatewayClient]:
+def running_at(url: str | None, home: Path | None) -> AbstractContextManager[GatewayClient]:
     """A client of the stack that these options name.
 
     Raises:
         StackUnreachable: None runs.
     """
-    with attach(load_settings(home=home, gateway_url=url)) as client:
-        yield client
+    return attach(load_settings(home=home, gateway_url=url))
 
 
 def content_of(file: Path) -> bytes:
