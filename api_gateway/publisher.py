@@ -87,7 +87,7 @@ class Publisher:
         """Tell every worker to stop working for these turns."""
         for number, turn_id in enumerate(turn_ids):
             try:
-                await self._in_thread(partial(self._stop, turn_id))
+                await self._in_thread(partial(broadcast_stop, self._celery, turn_id, timeout_s=self._timeout_s))
             except Exception as error:  # noqa: BLE001 - never raises: the next look at the turn tells the workers too
                 told = "%d turns are cancelled, but workers have not been told yet: %s; the first is %s"
                 _log.warning(told, len(turn_ids) - number, in_a_line(error), turn_id)
@@ -113,9 +113,6 @@ class Publisher:
             argsrepr=f"(turn={turn_id})",
             kwargsrepr=f"(tenant={tenant})",
         )
-
-    def _stop(self, turn_id: str) -> None:
-        broadcast_stop(self._celery, turn_id, timeout_s=self._timeout_s)
 
     def _depths(self, queues: Sequence[str]) -> dict[str, int]:
         with self._celery.connection_for_write() as connection:
