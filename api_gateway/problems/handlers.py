@@ -32,26 +32,23 @@ def cut_short(request: Request) -> Problem:
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Have every error raised by a route answered with a problem document."""
-    app.add_exception_handler(Problem, _on_problem)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http)
+    app.exception_handler(Problem)(_on_problem)
+    app.exception_handler(RequestValidationError)(_on_invalid)
+    app.exception_handler(HTTPException)(_on_http)
     for unreachable in UNREACHABLE:
-        app.add_exception_handler(unreachable, _on_database)
-    app.add_exception_handler(Exception, _on_bug)
+        app.exception_handler(unreachable)(_on_database)
+    app.exception_handler(Exception)(_on_bug)
 
 
-async def _on_problem(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Problem)  # noqa: S101 - what it is registered for
+async def _on_problem(request: Request, error: Problem) -> JSONResponse:
     return error.response(request.url.path)
 
 
-async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
+async def _on_invalid(request: Request, error: RequestValidationError) -> JSONResponse:
     return invalid(field_problems(error.errors())).response(request.url.path)
 
 
-async def _on_http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+async def _on_http(request: Request, error: HTTPException) -> JSONResponse:
     path = request.url.path
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(_allowed_methods(request))
