@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core.core_schema import WithDefaultSchema
@@ -102,17 +101,12 @@ def _codes_of(status: int) -> str:
 
 def install_openapi(app: FastAPI) -> None:
     """Have ``app.openapi`` return the complete document, which is built once."""
+    build = app.openapi
 
     def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _complete(_of(app))
-        return app.openapi_schema
+        return app.openapi_schema or _complete(build())  # FastAPI keeps what it builds
 
     app.openapi = document  # pyright: ignore[reportAttributeAccessIssue] - FastAPI's own way to extend it
-
-
-def _of(app: FastAPI) -> dict[str, Any]:
-    return get_openapi(title=app.title, version=app.version, routes=app.routes, webhooks=app.webhooks.routes)
 
 
 class _LeftOut(GenerateJsonSchema):
