@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic_core import to_json
 
 from api_gateway.concurrency.patience import beating
 from api_gateway.openai_facade.answers import ItemStatus, OutputItem, OutputText
@@ -177,8 +176,4 @@ def _head(turn: Turn) -> dict[str, object]:
 
 
 def _data(body: dict[str, Any]) -> str:
-    return data_line(json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_plain))
-
-
-def _plain(model: BaseModel) -> object:
-    return model.model_dump()
+    return data_line(to_json(body).decode())
