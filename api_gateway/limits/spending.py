@@ -62,8 +62,11 @@ class Allowance:
         Raises:
             Problem: 402 ``budget_exhausted``.
         """
-        if self.free_in_s is not None:
-            raise _exhausted(self.most, self.free_in_s)
+        if self.free_in_s is None:
+            return
+        wait_s = max(1, math.ceil(self.free_in_s))
+        used = f"this tenant's turns of the last 24 hours have used the {self.most:g} dollars that they may use"
+        raise Problem("budget_exhausted", f"{used}: ask again in {wait_s} s", headers={"Retry-After": str(wait_s)})
 
 
 UNLIMITED: Final = Allowance(most=math.inf, free_in_s=None)
@@ -79,7 +82,7 @@ class Spending:
 
     def __init__(self, engine: AsyncEngine, most: float | None) -> None:
         self._engine = engine
-        self._most = most
+        self._most = math.inf if most is None else most
         self._accounts: dict[str, _Account] = {}
 
     async def allowance(self, tenant: str) -> Allowance:
@@ -87,35 +90,29 @@ class Spending:
 
         All of a tenant's posts that come meanwhile share one reading of the database; if it fails, it fails for all.
         """
-        if self._most is None:
+        if self._most == math.inf:
             return UNLIMITED
-        clock, account = asyncio.get_running_loop().time, self._account(tenant, self._most)
+        clock, account = asyncio.get_running_loop().time, self._account(tenant)
         if account.until < clock():
             await account.read()
         return Allowance(most=self._most, free_in_s=None if account.free_at is None else account.free_at - clock())
 
-    def _account(self, tenant: str, most: float) -> _Account:
+    def _account(self, tenant: str) -> _Account:
         if tenant not in self._accounts:
-            self._accounts[tenant] = _Account(SingleFlight(partial(self._read, tenant, most)))
+            self._accounts[tenant] = _Account(SingleFlight(partial(self._read, tenant)))
         return self._accounts[tenant]
 
-    async def _read(self, tenant: str, most: float) -> None:
+    async def _read(self, tenant: str) -> None:
         clock, account = asyncio.get_running_loop().time, self._accounts[tenant]
         began = clock()
-        free_in_s = await self._free_in_s(tenant, most)
+        free_in_s = await self._free_in_s(tenant)
         now = clock()
         account.free_at = None if free_in_s is None else now + free_in_s
         account.until = now + min(REMEMBERED * (now - began), free_in_s or math.inf)
 
-    async def _free_in_s(self, tenant: str, most: float) -> float | None:
+    async def _free_in_s(self, tenant: str) -> float | None:
         async with self._engine.connect() as connection:
             spent: float = (await connection.execute(_SPENT, {"of_tenant": tenant})).scalar_one()
-            if spent < most:
+            if spent < self._most:
                 return None
-            return (await connection.execute(_FREE, {"of_tenant": tenant, "most": most})).scalar_one()
-
-
-def _exhausted(most: float, free_in_s: float) -> Problem:
-    wait_s = max(1, math.ceil(free_in_s))
-    used = f"this tenant's turns of the last 24 hours have used the {most:g} dollars that they may use"
-    return Problem("budget_exhausted", f"{used}: ask again in {wait_s} s", headers={"Retry-After": str(wait_s)})
+            return (await connection.execute(_FREE, {"of_tenant": tenant, "most": self._most})).scalar_one()
