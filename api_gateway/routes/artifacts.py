@@ -6,16 +6,15 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 
 from api_gateway.artifacts import StoredArtifact
 from api_gateway.logs import in_a_line
 from api_gateway.middleware.head import is_head
 from api_gateway.problems import Problem
 from api_gateway.requests.fields import LONGEST_ID, is_id
-from api_gateway.requests.queries import NoQuery
 from api_gateway.requests.ranges import Span, Unsatisfiable, is_named, span_of
-from api_gateway.routes.dependencies import ServicesDep
+from api_gateway.routes.dependencies import NoQueryDep, ServicesDep
 from api_gateway.routes.openapi import problems
 from api_gateway.services import Services
 from api_gateway.streams.download import BrokenOffError, Download
@@ -36,7 +35,7 @@ async def read_artifact(
     request: Request,
     artifact_id: str,
     services: ServicesDep,
-    _query: Annotated[NoQuery, Query()],
+    _query: NoQueryDep,
     range_: Annotated[str | None, Header(alias="Range")] = None,
     if_range: Annotated[str | None, Header()] = None,
     if_none_match: Annotated[str | None, Header()] = None,

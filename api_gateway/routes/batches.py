@@ -12,8 +12,8 @@ from api_gateway.batches.requests import BatchRequest, ResultsQuery
 from api_gateway.batches.store import Batches
 from api_gateway.problems import UNREACHABLE, invalid_at, trouble_of
 from api_gateway.requests.fields import is_id
-from api_gateway.requests.queries import NoQuery, PageQuery
-from api_gateway.routes.dependencies import Posted, ServicesDep, posted_of
+from api_gateway.requests.queries import PageQuery
+from api_gateway.routes.dependencies import NoQueryDep, Posted, ServicesDep, posted_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, JSON_LINES, TRACEPARENT, body_schema, lines_of, problems
 from api_gateway.streams.download import BrokenOffError, Download
 from api_gateway.streams.sse import unbroken
@@ -42,7 +42,7 @@ router = APIRouter(tags=["batches"])
 async def create_batch(
     response: Response,
     services: ServicesDep,
-    _query: Annotated[NoQuery, Query()],
+    _query: NoQueryDep,
     posted: Annotated[Posted[BatchRequest], Depends(posted_of(BatchRequest))],
 ) -> Batch:
     """Enqueue many turns, all or none. ``Idempotency-Key`` makes repeats harmless for a day."""
@@ -58,7 +58,7 @@ async def list_batches(services: ServicesDep, query: Annotated[PageQuery, Query(
 
 
 @router.get("/v1/batches/{batch_id}", responses=problems(404))
-async def read_batch(batch_id: BatchId, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> Batch:
+async def read_batch(batch_id: BatchId, services: ServicesDep, _query: NoQueryDep) -> Batch:
     """One batch; its turns are at ``/v1/turns?batch_id=``."""
     return await existing_batch(batch_id, services)
 
@@ -68,9 +68,7 @@ async def read_batch(batch_id: BatchId, services: ServicesDep, _query: Annotated
     status_code=202,
     responses={200: {"model": Batch, "description": "the batch had already ended; unchanged"}, **problems(404)},
 )
-async def cancel(
-    batch_id: BatchId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
-) -> Batch:
+async def cancel(batch_id: BatchId, _query: NoQueryDep, response: Response, services: ServicesDep) -> Batch:
     """Ask every unfinished turn to stop. Running turns end within a second; waiting ones never begin."""
     if not await ask_batch_to_stop(batch_id, services):
         response.status_code = 200

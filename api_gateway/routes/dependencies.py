@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from pydantic import BaseModel
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from api_gateway.problems import FieldProblem, invalid, invalid_at
 from api_gateway.requests.body import Body, read_body
 from api_gateway.requests.fields import is_id
+from api_gateway.requests.queries import NoQuery
 from api_gateway.services import Services, Shared
 from api_gateway.streams.permission import MayGoOn
 from api_gateway.turns.idempotency import IdempotencyClaim
@@ -121,6 +122,7 @@ async def turn_id_of(turn_id: str) -> str:
     return turn_id
 
 
+NoQueryDep = Annotated[NoQuery, Query()]
 SharedDep = Annotated[Shared, Depends(shared_of)]
 ServicesDep = Annotated[Services, Depends(services_of)]
 TurnId = Annotated[str, Depends(turn_id_of)]

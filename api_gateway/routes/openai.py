@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 
 from api_gateway.openai_facade.answers import AgentResponse, Completion, ModelCard, ModelList
 from api_gateway.openai_facade.from_turn import completion_of, response_of
@@ -15,8 +15,7 @@ from api_gateway.openai_facade.running import awaited, followed, heartbeat_s_of,
 from api_gateway.openai_facade.streams import chat_frames, response_frames, with_heartbeats
 from api_gateway.openai_facade.to_turn import turn_of_chat, turn_of_response
 from api_gateway.problems import FieldProblem, Problem
-from api_gateway.requests.queries import NoQuery
-from api_gateway.routes.dependencies import Posted, ServicesDep, TurnId, posted_of, turn_id_of
+from api_gateway.routes.dependencies import NoQueryDep, Posted, ServicesDep, TurnId, posted_of, turn_id_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, TRACEPARENT, body_schema, openai_errors
 from api_gateway.services import Services
 from api_gateway.streams.sse import SSE_HEADERS
@@ -36,13 +35,13 @@ router = APIRouter(tags=["openai"])
 
 
 @router.get("/v1/models", responses=openai_errors())
-async def list_models(services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> ModelList:
+async def list_models(services: ServicesDep, _query: NoQueryDep) -> ModelList:
     """Every agent, as a model."""
     return ModelList(data=await _models(services))
 
 
 @router.get("/v1/models/{model:name}", responses=openai_errors(404))
-async def read_model(model: str, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> ModelCard:
+async def read_model(model: str, services: ServicesDep, _query: NoQueryDep) -> ModelCard:
     """One agent, as a model."""
     models = await _models(services)
     found = next((each for each in models if each.id == model), None)
@@ -64,7 +63,7 @@ async def _models(services: Services) -> list[ModelCard]:
 async def create_response(
     http: Request,
     services: ServicesDep,
-    _query: Annotated[NoQuery, Query()],
+    _query: NoQueryDep,
     posted: Annotated[Posted[ResponseRequest], Depends(posted_of(ResponseRequest))],
 ) -> AgentResponse | Streamed:
     """Have an agent answer. If the turn outlasts the wait, the status is ``in_progress``; read the response later."""
@@ -94,15 +93,13 @@ async def _session_of(response_id: str, services: Services) -> str:
 
 
 @router.get("/v1/responses/{turn_id}", responses=openai_errors(404))
-async def read_response(turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]) -> AgentResponse:
+async def read_response(turn_id: TurnId, services: ServicesDep, _query: NoQueryDep) -> AgentResponse:
     """Any turn as a response, however it was posted."""
     return response_of(await existing_turn(turn_id, services), await existing_terms(turn_id, services))
 
 
 @router.post("/v1/responses/{turn_id}/cancel", responses=openai_errors(404))
-async def cancel_response(
-    http: Request, turn_id: TurnId, services: ServicesDep, _query: Annotated[NoQuery, Query()]
-) -> AgentResponse:
+async def cancel_response(http: Request, turn_id: TurnId, services: ServicesDep, _query: NoQueryDep) -> AgentResponse:
     """Ask a turn to stop, and wait some seconds for its end."""
     turn = await existing_turn(turn_id, services)
     terms = await existing_terms(turn_id, services)
@@ -121,7 +118,7 @@ async def cancel_response(
 async def create_completion(
     http: Request,
     services: ServicesDep,
-    _query: Annotated[NoQuery, Query()],
+    _query: NoQueryDep,
     posted: Annotated[Posted[ChatRequest], Depends(posted_of(ChatRequest))],
 ) -> Completion | Streamed:
     """Have an agent answer the last message; it reads those before it as a transcript."""

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api_gateway.requests.json_object import digest
-from api_gateway.requests.queries import NoQuery, TurnQuery, TurnsQuery
+from api_gateway.requests.queries import TurnQuery, TurnsQuery
 from api_gateway.requests.turns import ForkRequest, InputRequest, TurnRequest
-from api_gateway.routes.dependencies import Posted, ServicesDep, TurnId, body_of, posted_of
+from api_gateway.routes.dependencies import NoQueryDep, Posted, ServicesDep, TurnId, body_of, posted_of
 from api_gateway.routes.openapi import IDEMPOTENCY_KEY, METADATA, PREFER, TRACEPARENT, body_schema, problems
 from api_gateway.services import Services
 from api_gateway.turns.answers import ScoreList, Turn, TurnPage, TurnWithParts
@@ -39,7 +39,7 @@ async def create_turn(
     request: Request,
     response: Response,
     services: ServicesDep,
-    _query: Annotated[NoQuery, Query()],
+    _query: NoQueryDep,
     posted: Annotated[Posted[TurnRequest], Depends(posted_of(TurnRequest))],
 ) -> Turn:
     """Enqueue a turn. ``Prefer: wait=20`` waits for its end; ``Idempotency-Key`` makes repeats harmless for a day."""
@@ -58,7 +58,7 @@ async def fork_turn(
     request: Request,
     response: Response,
     services: ServicesDep,
-    _query: Annotated[NoQuery, Query()],
+    _query: NoQueryDep,
     posted: Annotated[Posted[ForkRequest], Depends(posted_of(ForkRequest))],
 ) -> Turn:
     """Enqueue a turn that goes on from a step of another turn, in a session of its own; otherwise as a post."""
@@ -96,7 +96,7 @@ async def read_turn(turn_id: TurnId, query: Annotated[TurnQuery, Query()], servi
 
 
 @router.get("/v1/turns/{turn_id}/scores", responses=problems(404))
-async def list_scores(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> ScoreList:
+async def list_scores(turn_id: TurnId, _query: NoQueryDep, services: ServicesDep) -> ScoreList:
     """The scores of a turn's judges, ordered by judge; empty until the turn has ended, or if its agent has none."""
     return existing(await services.turns.scores(turn_id), turn_id)
 
@@ -106,9 +106,7 @@ async def list_scores(turn_id: TurnId, _query: Annotated[NoQuery, Query()], serv
     status_code=202,
     responses={200: {"model": Turn, "description": "the turn had already ended; unchanged"}, **problems(404)},
 )
-async def cancel_turn(
-    turn_id: TurnId, _query: Annotated[NoQuery, Query()], response: Response, services: ServicesDep
-) -> Turn:
+async def cancel_turn(turn_id: TurnId, _query: NoQueryDep, response: Response, services: ServicesDep) -> Turn:
     """Ask a turn to stop. The answer may still say that it runs; its work ends within a second."""
     asked = await ask_to_stop(turn_id, services)
     if asked is not None:
@@ -127,7 +125,7 @@ async def cancel_turn(
 async def add_input(
     turn_id: TurnId,
     services: ServicesDep,
-    _query: Annotated[NoQuery, Query()],
+    _query: NoQueryDep,
     said: Annotated[InputRequest, Depends(body_of(InputRequest))],
 ) -> Turn:
     """Answer a turn that waits for a person: decide on one call, or deny all waiting calls with a message."""

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from api_gateway.requests.queries import NoQuery
-from api_gateway.routes.dependencies import ServicesDep, TurnId
+from api_gateway.routes.dependencies import NoQueryDep, ServicesDep, TurnId
 from api_gateway.routes.openapi import METADATA, problems
 from api_gateway.usage.answers import TurnUsage, UsageReport
 from api_gateway.usage.requests import UsageQuery
@@ -17,7 +16,7 @@ router = APIRouter(tags=["usage"])
 
 
 @router.get("/v1/turns/{turn_id}/usage", responses=problems(404))
-async def turn_usage(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> TurnUsage:
+async def turn_usage(turn_id: TurnId, _query: NoQueryDep, services: ServicesDep) -> TurnUsage:
     """What one turn has used so far: in total, by model call, and by tool."""
     return existing(await services.usage.turn(turn_id), turn_id)
 

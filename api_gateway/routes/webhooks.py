@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, FastAPI
 
 from api_gateway.problems import Problem
-from api_gateway.requests.queries import NoQuery
-from api_gateway.routes.dependencies import ServicesDep, TurnId
+from api_gateway.routes.dependencies import NoQueryDep, ServicesDep, TurnId
 from api_gateway.routes.openapi import problems
 from api_gateway.streams.live import RESTING_EVENTS
 from api_gateway.use_cases.turn_lookup import existing_turn
@@ -19,7 +16,7 @@ router = APIRouter(tags=["turns"])
 
 
 @router.get("/v1/turns/{turn_id}/webhook", responses=problems(404))
-async def read_webhook(turn_id: TurnId, _query: Annotated[NoQuery, Query()], services: ServicesDep) -> Webhook:
+async def read_webhook(turn_id: TurnId, _query: NoQueryDep, services: ServicesDep) -> Webhook:
     """The state of the turn's webhook: what was delivered, the last attempt, and when the next one is due."""
     found = await services.webhooks.of_turn(turn_id)
     if found is None:
