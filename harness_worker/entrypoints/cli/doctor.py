@@ -12,7 +12,7 @@ from harness_worker.client.client import StackUnreachable
 from harness_worker.config import environment, load_settings
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.output import console, write_json
-from harness_worker.entrypoints.doctor import Examination, examine
+from harness_worker.entrypoints.doctor.examine import Examination, examine
 from harness_worker.entrypoints.messages import FAILED, UNREACHABLE
 from harness_worker.entrypoints.view.findings import draw_finding
 

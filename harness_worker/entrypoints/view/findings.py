@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.text import Text
 
-from harness_worker.entrypoints.doctor import Finding, State
+from harness_worker.entrypoints.doctor.finding import Finding, State
 from harness_worker.entrypoints.plain import plain
 from harness_worker.entrypoints.view.columns import MAX_WIDTH, wrapped
 
