@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,15 +30,11 @@ def parse_cursor(text: str) -> Cursor:
     Raises:
         ValueError: ``text`` was not made by it.
     """
-    try:
+    with suppress(ValueError, TypeError, RecursionError, OverflowError):
         raw: Any = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
         created_at, last_id = raw
         cursor = Cursor(created_at=float(created_at), id=last_id)
         is_text = isinstance(last_id, str) and b"\0" not in last_id.encode()  # a lone surrogate is a ValueError
-        genuine = is_text and math.isfinite(cursor.created_at) and format_cursor(cursor) == text
-    except (ValueError, TypeError, RecursionError, OverflowError):
-        genuine = False
-        cursor = Cursor(created_at=0.0, id="")
-    if not genuine:
-        raise ValueError("is not a cursor; pass the `next` of a page as it was given")
-    return cursor
+        if is_text and math.isfinite(cursor.created_at) and format_cursor(cursor) == text:
+            return cursor
+    raise ValueError("is not a cursor; pass the `next` of a page as it was given")

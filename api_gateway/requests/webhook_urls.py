@@ -5,6 +5,7 @@ The same parser reads a URL here and when it is called, so that what was checked
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -43,13 +44,11 @@ def parsed(text: str) -> HttpUrl:
     Raises:
         ValueError: It is not an HTTP URL, or has no host.
     """
-    try:
+    with suppress(ValidationError):
         url = HttpUrl(text)
-    except ValidationError:
-        url = None
-    if url is None or not url.host or len(url.host) > MAX_HOST_CHARS or not text.isprintable() or " " in text:
-        raise ValueError("must be an http:// or https:// URL with a host")
-    return url
+        if url.host and len(url.host) <= MAX_HOST_CHARS and text.isprintable() and " " not in text:
+            return url
+    raise ValueError("must be an http:// or https:// URL with a host")
 
 
 def host_of(text: str) -> str:
