@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from api_gateway.database import AnyRow
 from api_gateway.listing import octets
-from api_gateway.turns.answers import Call, Event, Message, Parent, Score, Turn, TurnSummary
+from api_gateway.turns.answers import Call, Event, Message, Score, Turn, TurnSummary
 from harness_worker.schema import turns
 from harness_worker.wire import FINAL_STATUSES, Approval, child_turn_id, rfc3339
 
@@ -57,7 +57,7 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow], below: Sequence[AnyRow]) 
         **{name: fields[name] for name in _SHOWN},
         **{name: rfc3339(fields[name]) for name in _TIMES},
         "usage": usage_of(fields["used"], fields["delegated"] or {}),
-        "parent": _parent(row),
+        "parent": {"turn_id": row.parent_id, "call_id": row.parent_call_id} if row.parent_id is not None else None,
         "citations": fields["citations"] or [],
         "forked_from": {"turn_id": row.forked_from, "step": row.first_step} if row.forked_from is not None else None,
         "required_actions": [] if row.status in FINAL_STATUSES else list(_actions(calls)),
@@ -68,10 +68,6 @@ def _turn_fields(row: AnyRow, calls: Sequence[AnyRow], below: Sequence[AnyRow]) 
 def usage_of(used: Mapping[str, Any], delegated: Mapping[str, Any]) -> dict[str, Any]:
     """What a turn and the turns it asked for have used, by name."""
     return {name: value + delegated.get(name, 0) for name, value in used.items()}
-
-
-def _parent(row: AnyRow) -> Parent | None:
-    return None if row.parent_id is None else Parent(turn_id=row.parent_id, call_id=row.parent_call_id)
 
 
 def _child_of(call: AnyRow) -> str | None:
