@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any, Final, cast
 
 MAX_NESTING: Final = 200
@@ -21,6 +22,11 @@ def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
 def canonical(value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Compact JSON with sorted keys and ``25.0`` written as ``25``, so that equal values give equal text."""
     return _canonical.encode(_integral(value))
+
+
+def sha256_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """The SHA-256 of a value's canonical JSON, in hexadecimal digits; equal values have equal ones."""
+    return sha256(canonical(value).encode(errors="surrogatepass")).hexdigest()
 
 
 def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value

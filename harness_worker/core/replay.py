@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from hashlib import sha256
 from typing import Any
 
-from harness_worker.core.canonical import canonical
+from harness_worker.core.canonical import canonical, sha256_of
 from harness_worker.core.doubt import is_doubt
 from harness_worker.core.outcomes import (
     ToolArtifactReference,
@@ -98,4 +97,4 @@ def _got(call: Call) -> str:
 
 
 def _digest(*parts: str) -> str:
-    return sha256(canonical(parts).encode(errors="surrogatepass")).hexdigest()[:FINGERPRINT_CHARS]
+    return sha256_of(parts)[:FINGERPRINT_CHARS]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness_worker.core.canonical import canonical
+from harness_worker.core.canonical import sha256_of
 from harness_worker.evaluation.cases import Case
 from harness_worker.wire import JsonObject, Priority
 
@@ -77,4 +76,4 @@ def cells_of(sweep: str, agents: Sequence[str], cases: Sequence[Case], repeats: 
 
 
 def _digest(value: object) -> str:
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:DIGEST_CHARS]
+    return sha256_of(value)[:DIGEST_CHARS]

@@ -8,14 +8,13 @@ system text, what a model declined, and the provider's own calls that got no res
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from harness_worker.core.canonical import canonical
+from harness_worker.core.canonical import sha256_of
 from harness_worker.core.prompting.artifact_reading import refers, tools_for
 from harness_worker.core.prompting.past import PastTurn, as_read
 from harness_worker.core.prompting.sent import UNPREPARED, TurnMessages, as_sent, bound_from, since_summary, tagged
@@ -133,7 +132,7 @@ def prepare(  # noqa: PLR0913 - what a prompt is made of
         tools=tools,
         messages=messages,
         preparation=preparation,
-        render_hash=_sha256([prefix_hash, [[message.role, message.content] for message in messages]]),
+        render_hash=sha256_of([prefix_hash, [[message.role, message.content] for message in messages]]),
         is_cache_break=known is not None and known.prefix_hash != prefix_hash,
         has_past=preparation.summary is None and len(messages) > len(turns[-1][1]),
         carried=carried,
@@ -201,7 +200,7 @@ def _offered(
 
 def _prefix_hash(model: str, system: str, tools: Sequence[ToolSpec], summary: str | None) -> str:
     prefix: dict[str, Any] = {"model": model, "system": system, "tools": [_shown(tool) for tool in tools]}
-    return _sha256(prefix if summary is None else {**prefix, "summary": summary})
+    return sha256_of(prefix if summary is None else {**prefix, "summary": summary})
 
 
 def _contexts_of(turn: Turn, *, model: str, gathered: Gathered) -> tuple[str, ...]:
@@ -224,7 +223,3 @@ def _contexts_of(turn: Turn, *, model: str, gathered: Gathered) -> tuple[str, ..
 
 def _shown(tool: ToolSpec) -> list[Any]:
     return [tool.name, tool.description, tool.schema]
-
-
-def _sha256(value: object) -> str:
-    return hashlib.sha256(canonical(value).encode("utf-8", "surrogatepass")).hexdigest()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Mapping
 from typing import Any, cast
 
-from harness_worker.core.canonical import canonical
+from harness_worker.core.canonical import canonical, sha256_of
 from harness_worker.core.outcomes import content_of, is_error
 from harness_worker.core.tool_results import outcome_of_exception, outcome_of_return
 from harness_worker.workloads.base import Observation
@@ -39,8 +38,7 @@ def respond(instance: Any, tool: str, arguments: Mapping[str, Any]) -> Observati
 
 def digest(instances: Mapping[str, object]) -> str:
     """The SHA-256 of the public attributes of a task's instances, as canonical JSON."""
-    public = {name: _public(instance) for name, instance in instances.items()}
-    return hashlib.sha256(canonical(public).encode()).hexdigest()
+    return sha256_of({name: _public(instance) for name, instance in instances.items()})
 
 
 def _public(value: object) -> object:
