@@ -40,12 +40,17 @@ def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     return True
 
 
+def parsed(text: str | bytes) -> object:
+    """What a JSON document says; ``None`` if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # RecursionError: nested deeper than Python can read
+        return None
+
+
 def object_in(text: str) -> dict[str, Any]:
     """The object between the first and the last brace; empty if that is not a JSON object."""
-    try:
-        said: object = json.loads(text[text.find("{") : text.rfind("}") + 1])
-    except (ValueError, RecursionError):  # RecursionError: nested deeper than Python can read
-        return {}
+    said = parsed(text[text.find("{") : text.rfind("}") + 1])
     return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
 
 

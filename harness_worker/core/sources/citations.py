@@ -6,7 +6,6 @@ dropped.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
 
+from harness_worker.core.canonical import parsed
 from harness_worker.wire import GET_CONTEXT_PACK
 
 MOST_OF_A_KIND: Final = 8
@@ -134,7 +134,7 @@ def _known_documents(
 
 def _given(content: str) -> Iterator[Source]:
     """The documents in a result of ``get_context_pack``; none if another tool of that name gave the result."""
-    for each in _objects(_parsed(content)):
+    for each in _objects(parsed(content)):
         named = [each.get(name) for name in ("id", "title", "source", "text")]
         if all(isinstance(value, str) for value in named):
             id_, title, source, text = cast("list[str]", named)
@@ -149,7 +149,7 @@ def _known_pages(results: Sequence[tuple[str, str]], urls: Iterable[str]) -> dic
         if not wanted or tool == GET_CONTEXT_PACK:
             continue
         here = wanted & {url for kind, url in _marks(_unescaped(content)) if kind is CitationKind.WEB}
-        objects = tuple(_objects(_parsed(content))) if here else ()
+        objects = tuple(_objects(parsed(content))) if here else ()
         pages = {(CitationKind.WEB, url): _page(url, objects) for url in here}
         described = {key: page for key, page in pages.items() if page.quote or page.title != page.id}
         found = pages | found | described
@@ -186,13 +186,6 @@ def _results(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
                 names[block["id"]] = block["name"]
             elif block.get("type") == "tool_result" and not block.get("is_error"):
                 yield names.get(block["tool_use_id"], ""), str(block.get("content", ""))
-
-
-def _parsed(content: str) -> object:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):  # RecursionError: nested deeper than Python can read
-        return None
 
 
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:
