@@ -48,10 +48,8 @@ def _collect(
     snapshot: Snapshot, visit: Visit, calls: tuple[Call, ...], reports: Mapping[str, ReadReport]
 ) -> Decision[Next]:
     now, timing = snapshot.now, visit.timing
-    settled = take_ended_children(snapshot, snapshot.turn, calls)
-    calls = settled.calls
-    noticed = notice(snapshot, settled.turn, calls)
-    turn, events = noticed.turn, settled.events + noticed.events
+    settled = notice(snapshot, take_ended_children(snapshot, snapshot.turn, calls))
+    turn, calls, events = settled.turn, settled.calls, settled.events
     reads = collect_reads(calls, reports, now=now, attempt_cap=timing.attempt_cap)
     calls = merge(calls, reads.changed)
     writes = collect_writes(calls, turn_deadline_at=turn.deadline_at, now=now, timing=timing)

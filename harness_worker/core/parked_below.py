@@ -7,41 +7,28 @@ is over by then is not reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from harness_worker.core.children import child_of, open_delegated
+from harness_worker.core.children import Settled, child_of, open_delegated
 from harness_worker.core.decisions import Snapshot
 from harness_worker.core.records import Call, EventDraft, Park, Turn
 from harness_worker.wire import TurnStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noticed:
-    """A turn, updated with the waits for people below it.
-
-    Args:
-        turn: The turn, with the waits recorded.
-        events: One for each wait that is new to it.
-    """
-
-    turn: Turn
-    events: tuple[EventDraft, ...]
-
-
-def notice(snapshot: Snapshot, turn: Turn, calls: Iterable[Call]) -> Noticed:
+def notice(snapshot: Snapshot, settled: Settled) -> Settled:
     """Record which turns below wait for people now, and report each wait that is new.
 
     Args:
         snapshot: The snapshot that was read.
-        turn: The turn as changed so far.
-        calls: Its calls as changed so far.
+        settled: The turn, its calls and the events so far; children that have ended were taken.
     """
-    asked = ((call, child_of(call, snapshot.children)) for call in open_delegated(calls))
+    turn = settled.turn
+    asked = ((call, child_of(call, snapshot.children)) for call in open_delegated(settled.calls))
     parks = [(call, park) for call, child in asked if child is not None for park in _parks_of(child, snapshot.parked)]
     events = tuple(_told(call, park) for call, park in parks if park not in turn.parked_below)
-    return Noticed(turn=replace(turn, parked_below=tuple(park for _, park in parks)), events=events)
+    noticed = replace(turn, parked_below=tuple(park for _, park in parks))
+    return replace(settled, turn=noticed, events=settled.events + events)
 
 
 def _parks_of(child: Turn, going_on: AbstractSet[Park]) -> tuple[Park, ...]:
