@@ -77,11 +77,6 @@ def terminal_event(turn: Turn) -> EventDraft:
     return EventDraft(type=_LAST[turn.status], data=data)
 
 
-def step_completed(step: int) -> EventDraft:
-    """The event that closes a step."""
-    return EventDraft(type="step.completed", data={"step": step})
-
-
 def result_message(calls: Iterable[Call]) -> tuple[Message, ...]:
     """One user message with one result for each call that has none yet, in the model's order; empty if all have one."""
     due = in_order(call for call in calls if not call.collected)

@@ -17,7 +17,6 @@ from harness_worker.core.ending import (
     STOPPED_BECAUSE,
     end_turn,
     result_message,
-    step_completed,
     stop_calls,
     terminal_event,
     with_results_told,
@@ -243,9 +242,10 @@ def _park(snapshot: Snapshot, visit: Visit, turn: Turn, calls: Sequence[Call]) -
 
 def _close_step(snapshot: Snapshot, turn: Turn, calls: Sequence[Call], *, result: T, last: EventDraft) -> Decision[T]:
     """Close the open step: append its results, and emit its events and ``last``."""
-    closed = (step_completed(_open_step(snapshot)),) if begins_steps(turn) else ()
+    completed = EventDraft(type="step.completed", data={"step": _open_step(snapshot)})
+    told = (completed, last) if begins_steps(turn) else (last,)
     changed = changed_from(snapshot, merge(calls, with_results_told(calls)))
-    decision = decide(snapshot, result, turn=turn, calls=changed, last=(*closed, last))
+    decision = decide(snapshot, result, turn=turn, calls=changed, last=told)
     return replace(decision, messages=result_message(calls))
 
 
