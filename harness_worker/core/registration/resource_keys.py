@@ -14,7 +14,7 @@ from harness_worker.core.canonical import canonical
 from harness_worker.core.registration.approval_policy import DeclaredApproval
 from harness_worker.core.registration.author_code import Raised, attempt, shown
 from harness_worker.core.registration.lock_policy import DeclaredLock
-from harness_worker.core.registration.tools import Arguments
+from harness_worker.core.registration.tools import Arguments, ResourceKeys
 
 log = logging.getLogger(__name__)
 
@@ -50,29 +50,14 @@ class DeclaredKeys:
         return keys
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KeysOfJudged:
-    """The keys of a call; if the author's other rules fail for the call, it runs alone.
-
-    Args:
-        keys: Gives the keys of bound arguments.
-        rules: The author's rules of approval and locks.
-    """
-
-    keys: Callable[[Arguments], tuple[str, ...] | None]
-    rules: tuple[DeclaredApproval | DeclaredLock, ...]
-
-    def __call__(self, values: Arguments) -> tuple[str, ...] | None:
-        """The keys; ``None`` if a rule fails."""
-        return None if any(rule.fails(values) for rule in self.rules) else self.keys(values)
-
-
-def beside_others(
-    keys: Callable[[Arguments], tuple[str, ...] | None], *policies: object
-) -> Callable[[Arguments], tuple[str, ...] | None]:
+def beside_others(keys: ResourceKeys, *policies: object) -> ResourceKeys:
     """``keys``, except for calls that an author's rule among the policies (approval, lock) cannot judge."""
-    rules = tuple(policy for policy in policies if isinstance(policy, DeclaredApproval | DeclaredLock))
-    return _KeysOfJudged(keys=keys, rules=rules) if rules else keys
+    rules = [policy for policy in policies if isinstance(policy, DeclaredApproval | DeclaredLock)]
+
+    def of_judged(values: Arguments) -> tuple[str, ...] | None:
+        return None if any(rule.fails(values) for rule in rules) else keys(values)
+
+    return of_judged if rules else keys
 
 
 def _checked(keys: object) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from harness_worker.core.registration.raw_schema import RawFunction
 from harness_worker.core.registration.resource_keys import DeclaredKeys, beside_others, default_keys, unknown_keys
 from harness_worker.core.registration.signature import HintedFunction
 from harness_worker.core.registration.tool_options import ToolOptions
-from harness_worker.core.registration.tools import ApprovalPolicy, Arguments, ToolSpec
+from harness_worker.core.registration.tools import ApprovalPolicy, Arguments, ResourceKeys, ToolSpec
 from harness_worker.core.text import clean_json, clean_text
 from harness_worker.errors import ConfigError
 
@@ -46,9 +46,7 @@ def tool_spec(name: str, description: object, function: HintedFunction | RawFunc
     )
 
 
-def _keys(
-    name: str, function: HintedFunction | RawFunction, options: ToolOptions
-) -> Callable[[Arguments], tuple[str, ...] | None]:
+def _keys(name: str, function: HintedFunction | RawFunction, options: ToolOptions) -> ResourceKeys:
     if options.resource_keys is not None:
         rule = OfArguments(typed=function.typed, rule=options.resource_keys)
         return DeclaredKeys(tool_name=name, rule=rule)

@@ -15,6 +15,9 @@ from harness_worker.core.run_context import RunContext
 Arguments: TypeAlias = dict[str, Any]
 ApprovalPolicy: TypeAlias = Literal["always", "never"] | Callable[[Any], bool]
 LockPolicy: TypeAlias = str | Callable[[Any], str | None] | None
+ResourceKeys: TypeAlias = Callable[[Arguments], tuple[str, ...] | None]
+"""Gives the resource keys of bound arguments; ``None`` if they are unknown, so that the call runs alone."""
+
 ToolKind: TypeAlias = Literal["retrieval", "web"]
 """Where a tool's answers come from: one's own documents, or the web. Recorded in the decision of turns that use it."""
 
@@ -67,7 +70,7 @@ class ToolSpec:
     approval: ApprovalPolicy
     lock: Callable[[Arguments], str | None] | None
     bind: Callable[[Arguments], BoundArguments]
-    keys: Callable[[Arguments], tuple[str, ...] | None]
+    keys: ResourceKeys
     invoke: Callable[[Arguments, RunContext], object]
     kind: ToolKind | None = None
     delegation: Delegation | None = None
