@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar
-
-from harness_worker.core.by_name import Entries
+from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,20 +45,3 @@ def shown(value: object) -> str:
     """What an author's code gave, as in ``repr``; only its type if its ``__repr__`` raises."""
     text = attempt(repr, value)
     return f"<{type(value).__name__}>" if isinstance(text, Raised) else text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfArguments(Generic[T]):
-    """An author's function of an object of arguments (:class:`Entries`), made a function of bound arguments.
-
-    Args:
-        typed: Turns bound arguments into what the tool gets: models, dates, enums.
-        rule: The author's function.
-    """
-
-    typed: Callable[[dict[str, Any]], dict[str, Any]]
-    rule: Callable[[Any], T]
-
-    def __call__(self, values: dict[str, Any]) -> T:
-        """What the author's function returns; raises what it raises."""
-        return self.rule(Entries(self.typed(values)))

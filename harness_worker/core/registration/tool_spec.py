@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
+from harness_worker.core.by_name import Entries
 from harness_worker.core.registration.approval_policy import DeclaredApproval
-from harness_worker.core.registration.author_code import OfArguments
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.lock_policy import DeclaredLock, template_rule
 from harness_worker.core.registration.raw_schema import RawFunction
@@ -48,15 +49,14 @@ def tool_spec(name: str, description: object, function: HintedFunction | RawFunc
 
 def _keys(name: str, function: HintedFunction | RawFunction, options: ToolOptions) -> ResourceKeys:
     if options.resource_keys is not None:
-        rule = OfArguments(typed=function.typed, rule=options.resource_keys)
-        return DeclaredKeys(tool_name=name, rule=rule)
+        return DeclaredKeys(tool_name=name, rule=_of_bound(function, options.resource_keys))
     return functools.partial(default_keys, name) if options.effect is Effect.READ_ONLY else unknown_keys
 
 
 def _approval(name: str, function: HintedFunction | RawFunction, options: ToolOptions) -> ApprovalPolicy:
     rule = options.approval
     if callable(rule):
-        return DeclaredApproval(tool_name=name, rule=OfArguments(typed=function.typed, rule=rule))
+        return DeclaredApproval(tool_name=name, rule=_of_bound(function, rule))
     return rule
 
 
@@ -66,4 +66,9 @@ def _lock(
     rule = options.lock
     if isinstance(rule, str):
         rule = template_rule(rule, function.schema, f"tool {name!r}")
-    return None if rule is None else DeclaredLock(tool_name=name, rule=OfArguments(typed=function.typed, rule=rule))
+    return None if rule is None else DeclaredLock(tool_name=name, rule=_of_bound(function, rule))
+
+
+def _of_bound(function: HintedFunction | RawFunction, rule: Callable[[Any], object]) -> Callable[[Arguments], object]:
+    """An author's function of an object of typed arguments, made a function of bound arguments."""
+    return lambda values: rule(Entries(function.typed(values)))
