@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import ArgumentsInvalid
@@ -21,8 +21,7 @@ from harness_worker.workloads.bfcl.tools import restored
 from harness_worker.workloads.bfcl.world import digest, fresh, respond
 from harness_worker.workloads.state import WorkloadState
 
-NAME = "bfcl-multi-turn"
-APP = "harness_worker.workloads.bfcl.app:registry"
+NAME: Final = "bfcl-multi-turn"
 
 
 class BfclWorkload:
@@ -34,26 +33,15 @@ class BfclWorkload:
         make_registry: Makes the registry of the tools over that state.
     """
 
+    name = NAME
+    app = "harness_worker.workloads.bfcl.app:registry"
+    categories = CATEGORIES
+
     def __init__(self, bfcl: Bfcl, state: WorkloadState, make_registry: Callable[[], Registry]) -> None:
         self._bfcl = bfcl
         self._state = state
         self._make_registry = make_registry
         self._agent = make_registry().agents[NAME]
-
-    @property
-    def name(self) -> str:
-        """``bfcl-multi-turn``."""
-        return NAME
-
-    @property
-    def app(self) -> str:
-        """The module that serves the tools."""
-        return APP
-
-    @property
-    def categories(self) -> Sequence[str]:
-        """The categories; ``base``, the first, is the default."""
-        return CATEGORIES
 
     def registry(self) -> Registry:
         """The tools and the agent."""

@@ -20,25 +20,14 @@ class Tau2Workload:
         make_registry: Makes the registry of its tools over that state.
     """
 
+    categories = ()
+
     def __init__(self, domain: Domain, state: WorkloadState, make_registry: Callable[[], Registry]) -> None:
+        self.name = f"tau2-{domain.name}"
+        self.app = f"harness_worker.workloads.tau2.{domain.name}_app:registry"
         self._domain = domain
         self._make_registry = make_registry
         self._state = state
-
-    @property
-    def name(self) -> str:
-        """``tau2-retail`` or ``tau2-airline``."""
-        return f"tau2-{self._domain.name}"
-
-    @property
-    def app(self) -> str:
-        """The module that serves the domain's tools."""
-        return f"harness_worker.workloads.tau2.{self._domain.name}_app:registry"
-
-    @property
-    def categories(self) -> tuple[str, ...]:
-        """Empty: the domain has no categories."""
-        return ()
 
     def registry(self) -> Registry:
         """The domain's tools and its agent."""
