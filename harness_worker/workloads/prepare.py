@@ -11,16 +11,17 @@ from harness_worker.workloads.script import write_script
 from harness_worker.workloads.state import WorkloadState
 
 
-def prepare(where: Places, tasks: Iterable[WorkloadTask]) -> None:
-    """Write the script of the tasks and create the tables.
+def prepared(where: Places, tasks: Iterable[WorkloadTask]) -> WorkloadState:
+    """Write the script of the tasks, and create the tables of their turns' state.
 
     Raises:
         TransientError: The database does not answer.
     """
     write_script(where.script, tasks)
-    # An engine of its own, disposed of before a worker forks, because children must not share a connection.
     engine = make_engine(where.database_url)
+    state = WorkloadState(engine)
     try:
-        WorkloadState(engine).create()
+        state.create()
     finally:
-        engine.dispose()
+        engine.dispose()  # a worker forks next, and its children must not share a connection
+    return state

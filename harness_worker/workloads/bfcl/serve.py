@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
 from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.core.registration.registry import Registry
@@ -14,7 +13,7 @@ from harness_worker.workloads.bfcl.source import Bfcl, load_bfcl
 from harness_worker.workloads.bfcl.tools import tool_of
 from harness_worker.workloads.bfcl.workload import NAME, BfclWorkload
 from harness_worker.workloads.places import Places, places
-from harness_worker.workloads.prepare import prepare
+from harness_worker.workloads.prepare import prepared
 from harness_worker.workloads.state import WorkloadState
 
 SYSTEM: Final = "You act for the user by calling functions. Call them in the order in which they depend on each other."
@@ -33,8 +32,7 @@ def bfcl_workload(settings: Settings) -> BfclWorkload:
         TransientError: The database does not answer.
     """
     bfcl, where = load_bfcl(), places(settings, NAME)
-    prepare(where, bfcl.tasks)
-    state = WorkloadState(make_engine(where.database_url))
+    state = prepared(where, bfcl.tasks)
     return BfclWorkload(bfcl, state, partial(registry_over, bfcl, where, state))
 
 

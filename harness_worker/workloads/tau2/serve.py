@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.config import Settings
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.model_names import SCRIPTED
 from harness_worker.core.registration.registry import Registry
 from harness_worker.workloads.base import BUDGET, TOOL_TIMEOUT_S
 from harness_worker.workloads.places import Places, places
-from harness_worker.workloads.prepare import prepare
+from harness_worker.workloads.prepare import prepared
 from harness_worker.workloads.state import WorkloadState
 from harness_worker.workloads.tau2.source import Domain, load_domain, load_tasks
 from harness_worker.workloads.tau2.tools import reading_tool, writing_tool
@@ -34,8 +33,7 @@ def tau2_workload(name: str, settings: Settings) -> Tau2Workload:
     """
     domain = load_domain(name)
     where = places(settings, f"tau2-{name}")
-    prepare(where, load_tasks(domain))
-    state = WorkloadState(make_engine(where.database_url))
+    state = prepared(where, load_tasks(domain))
     return Tau2Workload(domain, state, partial(_registry, domain, where, state))
 
 
