@@ -131,7 +131,9 @@ class WorkloadState:
     def create(self) -> None:
         """Create the tables if they are missing; many processes may do so at once."""
         with translated(self._engine.url), self._engine.begin() as tx:
-            _create(tx)
+            if tx.dialect.name == "postgresql":
+                tx.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
+            metadata.create_all(tx)
 
     def overlay(self, turn_id: str) -> Overlay:
         """The records that a turn has changed so far."""
@@ -153,23 +155,13 @@ class WorkloadState:
         """
         # Not retried here: the harness retries on a transient error, and the key makes that safe.
         with translated(self._engine.url), self._engine.begin() as tx:
-            return _once(tx, call, act)
-
-
-def _create(tx: Connection) -> None:
-    if tx.dialect.name == "postgresql":
-        tx.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
-    metadata.create_all(tx)
-
-
-def _once(tx: Connection, call: WriteCall, act: Callable[[Overlay], Written]) -> Observation:
-    key = call.idempotency_key
-    if not _claim(tx, key):
-        found = tx.execute(select(receipts).where(receipts.c.idempotency_key == key)).one()
-        return Observation(content=found.content, is_error=found.is_error)
-    done = act(_overlay(tx, call.turn_id))
-    _record(tx, call, done)
-    return done.observation
+            key = call.idempotency_key
+            if not _claim(tx, key):
+                found = tx.execute(select(receipts).where(receipts.c.idempotency_key == key)).one()
+                return Observation(content=found.content, is_error=found.is_error)
+            done = act(_overlay(tx, call.turn_id))
+            _record(tx, call, done)
+            return done.observation
 
 
 def _claim(tx: Connection, key: str) -> bool:
