@@ -12,6 +12,7 @@ import threading
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, assert_never
 
@@ -56,7 +57,7 @@ class MessagesStub:
         self.stopping = threading.Event()
         self._answers = list(answers)
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
         self._server.daemon_threads = False  # so that closing the server waits for its threads
         self._thread = threading.Thread(target=self._server.serve_forever, args=(LOOK_S,), name="messages-stub")
 
@@ -99,19 +100,14 @@ def messages_stub(*answers: Answer) -> Generator[MessagesStub]:
         stub.stop()
 
 
-def _handler_of(stub: MessagesStub) -> type[BaseHTTPRequestHandler]:
-    class Handler(_Handler):
-        pass
-
-    Handler.stub = stub
-    return Handler
-
-
 class _Handler(BaseHTTPRequestHandler):
     """One connection of one client."""
 
-    stub: MessagesStub
     protocol_version = "HTTP/1.1"
+
+    def __init__(self, stub: MessagesStub, *connection: Any) -> None:  # noqa: ANN401 - the base's own arguments
+        self.stub = stub
+        super().__init__(*connection)  # which serves it
 
     def handle(self) -> None:
         self.close_connection = False
