@@ -42,12 +42,11 @@ def posting_headers(idempotency_key: str | None, wait_s: float = 0.0, traceparen
         ConfigError: ``idempotency_key`` or ``traceparent`` is none that a header can hold.
     """
     key = secrets.token_hex(16) if idempotency_key is None else idempotency_key
-    given = {"idempotency_key": key, **body_with({"traceparent": traceparent})}
-    for name, value in given.items():
+    for name, value in body_with({"idempotency_key": key, "traceparent": traceparent}).items():
         if not is_key(value):
             raise ConfigError(f"{name}: give 1 to {LONGEST_KEY} characters of ASCII without spaces around them")
-    waits = {"Prefer": f"wait={wait_s:g}"} if wait_s else {}
-    return {"Idempotency-Key": key, **waits, **body_with({"traceparent": traceparent})}
+    prefer = f"wait={wait_s:g}" if wait_s else None
+    return body_with({"Idempotency-Key": key, "Prefer": prefer, "traceparent": traceparent})
 
 
 def is_key(text: str) -> bool:
