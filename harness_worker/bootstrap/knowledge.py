@@ -25,19 +25,14 @@ class Knowledge:
     Args:
         agents: The agents that are served, by name; those with documents have the tool that searches them.
         vaults: Documents, by agent.
-        tool: The tool that searches documents; ``None`` if no agent has any.
+        tools: The tool that searches documents, by its name; empty if no agent has any.
         retriever: Ranks texts; ``None`` if it is not needed.
     """
 
     agents: Mapping[str, AgentSpec]
     vaults: Mapping[str, Vault] = field(default_factory=dict[str, Vault])
-    tool: ToolSpec | None = None
+    tools: Mapping[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])
     retriever: Retriever | None = None
-
-    @property
-    def tools(self) -> Mapping[str, ToolSpec]:
-        """The tool that searches documents, by its name; empty if there is none."""
-        return {} if self.tool is None else {self.tool.name: self.tool}
 
     def gathering(self, settings: Settings, memories: MemoryStore) -> Gathering | None:
         """Makes what loads this knowledge for a turn; ``None`` if no agent has any."""
@@ -65,7 +60,8 @@ def make_knowledge(settings: Settings, agents: Mapping[str, AgentSpec]) -> Knowl
     vaults = _vaults(directories, retriever)
     tool = context_pack_tool(PackFinder(vaults=vaults), threshold_chars=settings.artifact_threshold_chars)
     offered = {name: with_vault_tool(agent, tool) if name in vaults else agent for name, agent in agents.items()}
-    return Knowledge(agents=offered, vaults=vaults, tool=tool if vaults else None, retriever=retriever)
+    tools = {tool.name: tool} if vaults else {}
+    return Knowledge(agents=offered, vaults=vaults, tools=tools, retriever=retriever)
 
 
 def _vaults(directories: Mapping[str, str], retriever: Retriever) -> Mapping[str, Vault]:
