@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never, get_args
 
 from harness_worker.core.text import cut_text
 from harness_worker.wire import as_mapping, fields_of
@@ -90,9 +90,7 @@ class ToolArtifactReference:
 
 ToolOutcome: TypeAlias = ToolExecutionResult | ToolTimeout | ToolFailure | ToolDenied | ToolArtifactReference
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (ToolExecutionResult, ToolTimeout, ToolFailure, ToolDenied, ToolArtifactReference)
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(ToolOutcome)}
 
 _DOUBTS = (f"{OUTCOME_UNKNOWN}:", f"{WORKER_LOST}:")
 
