@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 
 from uuid_utils.compat import uuid7
@@ -44,6 +45,29 @@ from harness_worker.turn.tool_selector import ToolSelector
 from harness_worker.wire import FINALIZER_FAILURES, HOOK_FAILURES, LATE_RESULTS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What the engine of a process works over.
+
+    Args:
+        settings: The process's settings.
+        store: The journal.
+        artifacts: Finds artifacts.
+        gate: The arbiter of reads.
+        locks: Locks, which one call at a time holds.
+        dispatcher: Sends work.
+        events: Carries events and hints to live readers.
+    """
+
+    settings: Settings
+    store: TurnStore
+    artifacts: Artifacts
+    gate: Gate
+    locks: Locks
+    dispatcher: Dispatcher
+    events: EventSink
+
+
 def timing_of(settings: Settings) -> Timing:
     """The protocol's times, from the settings."""
     return Timing(
@@ -57,31 +81,26 @@ def timing_of(settings: Settings) -> Timing:
     )
 
 
-def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
+def make_coordinator(  # noqa: PLR0913 - what differs between a fleet and one process
+    ports: Ports,
     *,
-    settings: Settings,
     knowledge: Knowledge,
     memories: MemoryStore,
-    store: TurnStore,
-    artifacts: Artifacts,
-    gate: Gate,
-    dispatcher: Dispatcher,
-    events: EventSink,
     models: Mapping[str, ModelClient],
     holding: Callable[[Visit], AbstractContextManager[StopSignal]],
     count: Callable[[str], None] = ignore,
     trace: Callable[[str], None] = ignore,
 ) -> Coordinator:
     """A coordinator over these ports."""
-    clock = SystemClock()
-    artifact_reader = _artifact_reader(settings, artifacts)
+    settings, store, clock = ports.settings, ports.store, SystemClock()
+    artifact_reader = _artifact_reader(ports)
     hooks = HookCaller(lambda _point: count(HOOK_FAILURES))
     model_step = ModelStep(
         store=store,
         models=models,
         clock=clock,
         timeout_s=settings.model_timeout_s,
-        hint=events.hint,
+        hint=ports.events.hint,
         hooks=hooks,
         artifact_reader=artifact_reader,
         gathering=knowledge.gathering(settings, memories),
@@ -89,8 +108,8 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     )
     return Coordinator(
         store=store,
-        gate=gate,
-        dispatcher=dispatcher,
+        gate=ports.gate,
+        dispatcher=ports.dispatcher,
         model_step=model_step,
         agents=knowledge.agents,
         holding=holding,
@@ -100,7 +119,7 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
             agents=knowledge.agents,
             store=store,
             hooks=hooks,
-            dispatcher=dispatcher,
+            dispatcher=ports.dispatcher,
             on_failure=lambda _step: count(FINALIZER_FAILURES),
             trace=trace,
         ),
@@ -111,32 +130,26 @@ def make_coordinator(  # noqa: PLR0913 - the ports it drives turns over
     )
 
 
-def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
+def make_call_runner(
+    ports: Ports,
     *,
-    settings: Settings,
     registry: Registry,
     knowledge: Knowledge,
-    store: TurnStore,
-    artifacts: Artifacts,
-    gate: Gate,
-    dispatcher: Dispatcher,
     soft_deadline: SoftDeadline,
-    locks: Locks,
-    events: EventSink,
     count: Callable[[str], None] = ignore,
     on_failure: Callable[[], None] = ignore,
 ) -> CallRunner:
     """A runner of calls over these ports."""
-    clock = SystemClock()
-    artifact_reader = _artifact_reader(settings, artifacts)
+    settings, clock = ports.settings, SystemClock()
+    artifact_reader = _artifact_reader(ports)
     own = {artifact_reader.name: artifact_reader, **knowledge.tools}
     return call_runner(
-        store=store,
-        artifacts=artifacts,
-        gate=gate,
-        dispatcher=dispatcher,
+        store=ports.store,
+        artifacts=ports.artifacts,
+        gate=ports.gate,
+        dispatcher=ports.dispatcher,
         body=_tool_body(settings, soft_deadline, clock),
-        keeper=LockKeeper(locks=locks, clock=clock),
+        keeper=LockKeeper(locks=ports.locks, clock=clock),
         tools={**own, **registry.tools},
         own=own,
         agents=knowledge.agents,
@@ -144,14 +157,14 @@ def make_call_runner(  # noqa: PLR0913 - the ports it runs calls over
         on_late=partial(count, LATE_RESULTS),
         timing=timing_of(settings),
         clock=clock,
-        hint=events.hint,
+        hint=ports.events.hint,
         on_failure=on_failure,
     )
 
 
-def make_artifact_sweep(settings: Settings, artifacts: Artifacts) -> ArtifactSweep:
+def make_artifact_sweep(ports: Ports) -> ArtifactSweep:
     """Makes what removes expired artifacts."""
-    return ArtifactSweep(artifacts, FsspecBlobs(artifact_url_of(settings)), SystemClock())
+    return ArtifactSweep(ports.artifacts, FsspecBlobs(artifact_url_of(ports.settings)), SystemClock())
 
 
 def _tool_body(settings: Settings, soft_deadline: SoftDeadline, clock: Clock) -> ToolBody:
@@ -164,9 +177,9 @@ def _tool_body(settings: Settings, soft_deadline: SoftDeadline, clock: Clock) ->
     )
 
 
-def _artifact_reader(settings: Settings, artifacts: Artifacts) -> ToolSpec:
-    fetch = ArtifactFetch(artifacts=artifacts, blobs=FsspecBlobs(artifact_url_of(settings)))
-    return reader(fetch, threshold_chars=settings.artifact_threshold_chars)
+def _artifact_reader(ports: Ports) -> ToolSpec:
+    fetch = ArtifactFetch(artifacts=ports.artifacts, blobs=FsspecBlobs(artifact_url_of(ports.settings)))
+    return reader(fetch, threshold_chars=ports.settings.artifact_threshold_chars)
 
 
 def artifact_url_of(settings: Settings) -> str:

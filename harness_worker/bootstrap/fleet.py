@@ -21,45 +21,31 @@ from harness_worker.adapters.sql.catalogue import SqlCatalogue
 from harness_worker.adapters.sql.engine import BEAT, close, dispose_inherited, make_engine, timeouts_within
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
-from harness_worker.bootstrap.engine import timing_of
+from harness_worker.bootstrap.engine import Ports, timing_of
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
-from harness_worker.ports import Artifacts, Catalogue, Dispatcher, EventSink, Gate, Locks, Scores, TurnStore
+from harness_worker.ports import Catalogue, Scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class Fleet(Ports):
     """A worker process's access to the outside. Made once; safe to use after a fork once :meth:`forked` was called.
 
     Args:
-        settings: This process's settings.
         app: The Celery application.
         engine: The database.
         beat_engine: The database for heartbeats, with short timeouts.
         redis: The Redis of gate and events.
-        events: Carries events and hints to live readers.
-        store: The journal.
-        artifacts: Finds artifacts.
         catalogue: The published agents.
         scores: The judges' scores.
-        gate: The arbiter of reads.
-        locks: Locks, which one call at a time holds.
-        dispatcher: Sends work.
     """
 
-    settings: Settings
     app: Celery
     engine: Engine
     beat_engine: Engine
     redis: RedisClient
-    events: EventSink
-    store: TurnStore
-    artifacts: Artifacts
     catalogue: Catalogue
     scores: Scores
-    gate: Gate
-    locks: Locks
-    dispatcher: Dispatcher
 
     def count(self, name: str) -> None:
         """Increment the counter that ``/metrics`` shows under that name; never raises."""

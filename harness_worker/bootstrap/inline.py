@@ -22,7 +22,7 @@ from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.adapters.sql.transactions import read
-from harness_worker.bootstrap.engine import make_call_runner, make_coordinator, new_id
+from harness_worker.bootstrap.engine import Ports, make_call_runner, make_coordinator, new_id
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.bootstrap.models import make_models
 from harness_worker.bootstrap.registry import Registry as ServedRegistry
@@ -37,7 +37,7 @@ from harness_worker.core.scoring.scores import ATTEMPTS, ScoreRow, pause_left
 from harness_worker.core.turn_request import TurnRequest, queued_turn
 from harness_worker.core.visits import Visit
 from harness_worker.errors import ConfigError, TransientError
-from harness_worker.ports import Dispatcher, Traces, TurnStore, ignore
+from harness_worker.ports import Dispatcher, Traces, ignore
 from harness_worker.sessions import LEFT_BEHIND
 from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.answering import Approver, nobody
@@ -189,10 +189,9 @@ class AgentHarness:
             raise ConfigError("this AgentHarness was closed; make a new one")
 
     def _work(self, turn: Turn, approve: Approver) -> TurnResult:
-        store = SqlTurnStore(self._engine, NoEvents(), artifact_ttl_s=self._settings.artifact_ttl_s)
         dispatcher = InlineDispatcher(SystemClock(), approve, partial(self._left_behind, turn))
-        drive = self._drive_with(store, dispatcher)
-        patiently = look_retries(SystemClock())
+        drive = self._drive_with(dispatcher)
+        store, patiently = drive.store, look_retries(SystemClock())
         patiently(partial(store.insert_turn, turn), f"storing turn {turn.id}")
         try:
             dispatcher.drive(turn.id, drive)
@@ -206,39 +205,30 @@ class AgentHarness:
         ended, calls = loaded if loaded is not None else (turn, ())
         return turn_result(ended, calls, patiently(partial(store.history, turn.id), what))
 
-    def _drive_with(self, store: TurnStore, dispatcher: Dispatcher) -> Drive:
-        events, artifacts = NoEvents(), SqlArtifacts(self._engine)
-        gate = MemoryGate(lease_ttl_s=self._settings.lease_ttl_s)
-        coordinator = make_coordinator(
+    def _drive_with(self, dispatcher: Dispatcher) -> Drive:
+        ports = Ports(
             settings=self._settings,
+            store=SqlTurnStore(self._engine, NoEvents(), artifact_ttl_s=self._settings.artifact_ttl_s),
+            artifacts=SqlArtifacts(self._engine),
+            gate=MemoryGate(lease_ttl_s=self._settings.lease_ttl_s),
+            locks=self._locks,
+            dispatcher=dispatcher,
+            events=NoEvents(),
+        )
+        coordinator = make_coordinator(
+            ports,
             knowledge=self._knowledge,
             memories=self._memories,
-            store=store,
-            artifacts=artifacts,
-            gate=gate,
-            dispatcher=dispatcher,
-            events=events,
             models=self._models,
             holding=_unwatched,
             trace=ignore if self._tracing is None else self._tracing.tell,
         )
-        runner = make_call_runner(
-            settings=self._settings,
-            registry=self._registry,
-            knowledge=self._knowledge,
-            store=store,
-            artifacts=artifacts,
-            gate=gate,
-            dispatcher=dispatcher,
-            soft_deadline=_unlimited,
-            locks=self._locks,
-            events=events,
-        )
+        runner = make_call_runner(ports, registry=self._registry, knowledge=self._knowledge, soft_deadline=_unlimited)
         return Drive(
             coordinator=coordinator,
             runner=runner,
-            store=store,
-            gate=gate,
+            store=ports.store,
+            gate=ports.gate,
             lease_ttl_s=self._settings.lease_ttl_s,
         )
 

@@ -263,14 +263,9 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
     registry, tally = Registry(), Tally(fleet.redis)
     registry.agent("support", model="scripted:x", hooks=[Raising()])
     coordinator = make_coordinator(
-        settings=fleet.settings,
+        fleet,
         knowledge=make_knowledge(fleet.settings, registry.agents),
         memories=SqlMemories(fleet.engine),
-        store=fleet.store,
-        artifacts=fleet.artifacts,
-        gate=fleet.gate,
-        dispatcher=fleet.dispatcher,
-        events=fleet.events,
         models={},
         holding=lambda _: nullcontext(cast("Any", None)),
         count=tally.add,
@@ -280,16 +275,10 @@ def test_metrics_tell_what_failed_in_workers(gateway: Gateway, tmp_path: Path) -
     coordinator.finalizer.report(loaded.turn)
     assert coordinator.finalizer.citations(loaded.turn, "as [doc:a] says", cast("Any", NO_PROMPT)) == ()
     runner = make_call_runner(
-        settings=fleet.settings,
+        fleet,
         registry=registry,
         knowledge=make_knowledge(fleet.settings, registry.agents),
-        store=fleet.store,
-        artifacts=fleet.artifacts,
-        gate=fleet.gate,
-        dispatcher=fleet.dispatcher,
         soft_deadline=cast("Any", None),
-        locks=fleet.locks,
-        events=fleet.events,
         count=fleet.count,
     )
     aftermath = runner.writes.aftermath

@@ -46,14 +46,9 @@ def serve_turns(
     heartbeat = VisitHeartbeat(fleet.store, every_s=settings.heartbeat_s, ttl_s=settings.lease_ttl_s)
     tracing = make_tracing(settings, make_traces(settings), fleet.store, knowledge.agents, tally.add)
     coordinator = make_coordinator(
-        settings=settings,
+        fleet,
         knowledge=knowledge,
         memories=memories,
-        store=fleet.store,
-        artifacts=fleet.artifacts,
-        gate=fleet.gate,
-        dispatcher=fleet.dispatcher,
-        events=fleet.events,
         models=models,
         holding=heartbeat.holding,
         count=tally.add,
@@ -64,7 +59,7 @@ def serve_turns(
         fleet.app.register_task(task)
     _stop_when_told(coordinator, heartbeat)
     judges = JudgeLook(scores=fleet.scores, dispatcher=fleet.dispatcher, duties=judging.duties)
-    sweep = make_artifact_sweep(settings, fleet.artifacts)
+    sweep = make_artifact_sweep(fleet)
     besides = (tally.flush, judges, _publishing(fleet, knowledge), sweep)
     reconciler = Reconciler(fleet.store, fleet.dispatcher, every_s=settings.reconcile_s, besides=besides)
     return (heartbeat, reconciler) if tracing is None else (heartbeat, reconciler, tracing)

@@ -37,16 +37,10 @@ def serve_tools(
     """Register a task for each tool, and return what runs beside them, not started yet."""
     deadline = SignalDeadline()
     runner = make_call_runner(
-        settings=fleet.settings,
+        fleet,
         registry=registry,
         knowledge=knowledge,
-        store=fleet.store,
-        artifacts=fleet.artifacts,
-        gate=fleet.gate,
-        dispatcher=fleet.dispatcher,
         soft_deadline=deadline if faults is None else faulty_deadline(deadline, faults),
-        locks=fleet.locks,
-        events=fleet.events,
         count=fleet.count,
         on_failure=leave_after_job,
     )
