@@ -5,23 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from string import Formatter
-from typing import Any, Final, Literal
+from typing import Any
 
 from harness_worker.core.registration.author_code import Raised, attempt, shown
 from harness_worker.core.registration.tools import Arguments
 from harness_worker.errors import ConfigError
 
 log = logging.getLogger(__name__)
-
-
-class _Untold(Enum):
-    UNTOLD = "untold"
-
-
-_UNTOLD: Final = _Untold.UNTOLD
-"""Stands for the answer of a rule that raised or returned no name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,24 +30,24 @@ class DeclaredLock:
     def __call__(self, values: Arguments) -> str | None:
         """The lock's name, or ``None`` for a call that needs none; a rule that fails is logged."""
         told = self._told(values)
-        return f"tool:{self.tool_name}" if told is _UNTOLD else told
+        return f"tool:{self.tool_name}" if isinstance(told, Raised) else told
 
     def fails(self, values: Arguments) -> bool:
         """Whether the rule cannot tell the call's lock."""
-        return self._told(values) is _UNTOLD
+        return isinstance(self._told(values), Raised)
 
-    def _told(self, values: Arguments) -> str | Literal[_Untold.UNTOLD] | None:
-        match attempt(self.rule, values):
-            case None | str() as name if name != "":
-                return name
-            case Raised(error=error):
-                told = shown(error)
-                log.warning("tool %s: lock failed, the call excludes others like it: %s", self.tool_name, told)
-            case name:
-                log.warning(
-                    "tool %s: lock returned %s, no text; the call excludes others like it", self.tool_name, shown(name)
-                )
-        return _UNTOLD
+    def _told(self, values: Arguments) -> str | Raised | None:
+        told = attempt(lambda: _checked(self.rule(values)))
+        if isinstance(told, Raised):
+            why = shown(told.error)
+            log.warning("tool %s: lock failed, the call excludes others like it: %s", self.tool_name, why)
+        return told
+
+
+def _checked(name: object) -> str | None:
+    if name is None or (isinstance(name, str) and name != ""):
+        return name
+    raise TypeError(f"expected a text or None, not {name!r}")
 
 
 def _check_conversions(template: str) -> None:
