@@ -109,8 +109,8 @@ class Result(BaseModel):
 def result_of(cell: Cell, found: Found, check: Check | None) -> Result:
     """Compare what was observed of a cell with what was expected."""
     turns = found.turns
-    last = turns[-1] if turns else None
-    scores = _scored(cell, last, check) if last is not None else ()
+    last: JsonObject = turns[-1] if turns else {}
+    scores = _scored(cell, last, check) if turns else ()
     why = tuple(_why(cell, found, scores))
     return Result(
         sweep=cell.sweep,
@@ -121,16 +121,16 @@ def result_of(cell: Cell, found: Found, check: Check | None) -> Result:
         expected=cell.expected(check.name if check else None),
         passed=not why,
         why=why,
-        status=last["status"] if last is not None and found.refused is None else REFUSED,
-        stop_reason=last["stop_reason"] if last is not None else None,
-        turn_id=last["id"] if last is not None else None,
+        status=last["status"] if found.refused is None else REFUSED,
+        stop_reason=last.get("stop_reason"),
+        turn_id=last.get("id"),
         session_id=cell.session_id,
-        output_text=last["output_text"] if last is not None else "",
+        output_text=last.get("output_text", ""),
         scores=scores,
         usage=_summed(turns),
         seconds=round(sum(map(_ran_s, turns)), 6),
         created_at=turns[0]["created_at"] if turns else None,
-        finished_at=last["finished_at"] if last is not None else None,
+        finished_at=last.get("finished_at"),
     )
 
 
