@@ -17,7 +17,8 @@ from harness_worker.wire import DEFAULT_TENANT, TURN_ID, Priority
 
 OPTIONS: Final = tuple(field.name for field in fields(TurnRequest))
 NAMES: Final = ("agent", *OPTIONS, "tenant")
-"""What a message may contain; all but the agent and the input may be left out."""
+"""What a message may contain; all but the required ones may be left out."""
+REQUIRED: Final = ("agent", INPUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,10 @@ class Submitting:
         unknown = sorted(set(asked) - set(NAMES))
         if unknown:
             raise ConfigError(f"there is no {', '.join(unknown)[:200]}: give {', '.join(NAMES)}, by name")
-        agent, tenant = _agent(asked.get("agent")), _tenant(asked.get("tenant"))
+        for name in REQUIRED:
+            if asked.get(name) is None:
+                raise ConfigError(f"{name} is missing: give {' and '.join(REQUIRED)}, by name")
+        agent, tenant = _agent(asked["agent"]), _tenant(asked.get("tenant"))
         caps = self._caps(agent)
         options = TurnRequest(**{name: asked.get(name) for name in OPTIONS})
         return queued_turn(options, turn_id=turn_id, tenant=tenant, agent=agent, caps=caps, priority=priority)
@@ -69,7 +73,7 @@ class Submitting:
     def _caps(self, agent: str) -> BudgetLimits:
         caps = self.catalogue.caps_of(agent)
         if caps is None:
-            raise ConfigError(f"there is no agent {agent!r}: no worker has published it")
+            raise ConfigError(f"there is no agent {agent!r}; GET /v1/agents lists those there are")
         return caps
 
     def _check_length(self, turn: Turn) -> None:

@@ -98,9 +98,9 @@ def stands(producer: Celery, task_id: str) -> tuple[str, object]:
 
 
 REFUSED: list[tuple[Json, str]] = [
-    ({}, "agent must be a string"),
-    ({"agent": "nobody", "input": "go"}, "there is no agent 'nobody'"),
-    ({"agent": "worker"}, "input must be a string, not NoneType"),
+    ({}, "agent is missing: give agent and input, by name"),
+    ({"agent": "nobody", "input": "go"}, "there is no agent 'nobody'; GET /v1/agents lists those there are"),
+    ({"agent": "worker"}, "input is missing: give agent and input, by name"),
     ({"agent": "worker", "input": "go", "inputs": 1}, "there is no inputs: give agent, input"),
     ({"agent": "worker", "input": "a\0b"}, "input must not contain the character U+0000"),
     ({"agent": "worker", "input": "go", "budget": [1]}, "budget must be a dict of limits, not list"),

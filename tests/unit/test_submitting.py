@@ -55,6 +55,15 @@ def test_id_may_have_dots(engine: Engine, turn_id: str) -> None:
     assert turn_id in engine.store.turns
 
 
+@pytest.mark.parametrize("name", ASKED)
+def test_message_that_lacks_what_is_required_is_told_what(engine: Engine, name: str) -> None:
+    """``None`` counts as left out."""
+    others = {other: value for other, value in ASKED.items() if other != name}
+    for asked in (others, {**others, name: None}):
+        with pytest.raises(ConfigError, match=f"^{name} is missing: give agent and input, by name$"):
+            submitting_to(engine).submit("job", asked, Priority.BATCH)
+
+
 LONGEST: dict[str, Any] = {
     "agent": "a",
     "input": "ü" * 400,
