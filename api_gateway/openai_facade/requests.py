@@ -8,7 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from api_gateway.requests.fields import ClosedBody, Count, Metadata, ShortText, Text
 
-TEXT_PARTS: Final = ("text", "input_text", "output_text")
+TEXT_PARTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""The parts that are text, each with the member that has it."""
 REASONING: Final = "reasoning.encrypted_content"
 """A part of items that agents do not have, which some clients ask for in every request."""
 
@@ -21,10 +22,11 @@ def _joined(content: object) -> object:
 
 
 def _text_of(part: Any) -> str:  # noqa: ANN401 - any JSON
-    kind, text = (part.get("type"), part.get("text")) if isinstance(part, dict) else (None, None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if kind not in TEXT_PARTS or not isinstance(text, str):
-        raise ValueError(f"agents take only text: each part must be one of {', '.join(TEXT_PARTS)}, with a text")
-    return text
+    given = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
+    text = given.get(TEXT_PARTS.get(str(given.get("type")), ""))
+    if isinstance(text, str):
+        return text
+    raise ValueError(f"agents take only text: each part must be one of {', '.join(TEXT_PARTS)}, with a text")
 
 
 def _only(harmless: tuple[object, ...], why: str) -> BeforeValidator:
@@ -64,6 +66,7 @@ class InputMessage(_Item):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
+    refusal: Text | None = None
     name: Text | None = None
     tool_calls: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
     tool_call_id: Text | None = None

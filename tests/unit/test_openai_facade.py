@@ -133,6 +133,21 @@ def test_earlier_messages_are_a_transcript_that_no_text_can_leave() -> None:
     assert asked.input == "And now?"
 
 
+def test_refusals_of_another_model_are_part_of_the_transcript() -> None:
+    """In chats and in responses, as OpenAI gives them: the agent knows what was declined, and that it was."""
+    part = {"type": "refusal", "refusal": "I cannot do that."}
+    asked = turn_of_chat(
+        chat({"role": "assistant", "content": None, "refusal": "No."}, {"role": "assistant", "content": [part]})
+    )
+    assert [json.loads(line) for line in (asked.skill_context or "").splitlines()[1:]] == [
+        {"role": "assistant", "refusal": "No."},
+        {"role": "assistant", "content": "I cannot do that."},
+    ]
+    items: list[dict[str, Any]] = [{"type": "message", "role": "assistant", "content": [part]}, USER]
+    given = turn_of_response(ResponseRequest.model_validate({"model": "a", "input": items}), None)
+    assert (given.skill_context or "").endswith('{"role": "assistant", "content": "I cannot do that."}')
+
+
 def test_parts_of_text_are_one_text() -> None:
     """It does not matter into how many parts a message is cut."""
     parts = [{"type": "text", "text": "Where"}, {"type": "text", "text": "is it?"}]
