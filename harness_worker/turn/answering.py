@@ -61,4 +61,7 @@ def _answer_of(approve: Approver, call: Call) -> Answer:
         verdict = f"approving failed: {type(error).__name__}"
     if isinstance(verdict, str):
         return Answer(decision="deny", reason=clean_text(verdict))
+    if type(verdict) is not bool:  # none was returned, or an async function's promise
+        wrong = "approve returned %s, not True, False, arguments or a reason; call %s of %s is denied"
+        log.warning(wrong, type(verdict).__name__, call.call_id, call.tool)
     return Answer(decision="approve" if verdict is True else "deny")

@@ -106,6 +106,12 @@ def test_run_turn_asks_its_caller(harness: AgentHarness, approve: Approver, read
     assert contents(harness.run_turn(None, "Refund both.", approve=approve)) == read
 
 
+def test_answer_that_says_nothing_is_told(harness: AgentHarness, caplog: pytest.LogCaptureFixture) -> None:
+    """A function that forgets to return, or is async, has its calls denied, and the log says why."""
+    harness.run_turn(None, "Refund both.", approve=_promise)
+    assert "approve returned coroutine, not True, False, arguments or a reason; call 0.0 of refund" in caplog.text
+
+
 def test_run_turn_denies_when_nobody_is_there(harness: AgentHarness) -> None:
     """Without a function that answers, every call that needs approval is denied."""
     assert contents(harness.run_turn(None, "Refund both.")) == ["denied: approval: nobody is there to approve"] * 2
