@@ -253,6 +253,21 @@ def test_page_shortens_arguments(marks: Marks) -> None:
     assert len(call) <= 100
 
 
+def test_page_tells_what_a_person_changed() -> None:
+    """A call that ran with other arguments than the model's has both; one that was only approved has its own."""
+    asked = _event("approval.requested", 1.0, call_id="0.0", tool="a", arguments={"cents": 500})
+    approved = _event("approval.resolved", 2.0, call_id="0.0", decision="approve")
+    edited = _event("approval.resolved", 2.0, call_id="0.0", decision="approve", arguments={"cents": 5})
+    pages = [
+        "\n".join(
+            line.plain for line in TurnPage(100, UNICODE_MARKS).draw(_turn(arguments={"cents": 5}), [asked, said])
+        )
+        for said in (approved, edited)
+    ]
+    assert ['           changed by a person; the model gave {"cents":500}' in page for page in pages] == [False, True]
+    assert '{"cents":5}' in pages[1]
+
+
 def test_screen_in_a_pipe_is_silent_about_pieces() -> None:
     """A pipe gets whole lines only."""
     assert _shown([*_turn_events()[:2], _delta("Let me"), *_turn_events()[2:]]) == _shown(_turn_events())

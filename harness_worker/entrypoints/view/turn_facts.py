@@ -109,6 +109,19 @@ def model_calls(events: Sequence[JsonObject]) -> dict[int, JsonObject]:
     return calls
 
 
+def changed_arguments(events: Sequence[JsonObject]) -> dict[str, JsonObject]:
+    """What the model gave, for each call that a person had run with other arguments."""
+    gave: dict[str, JsonObject] = {}
+    changed: dict[str, JsonObject] = {}
+    for event in events:
+        data = event["data"]
+        if event["type"] == "approval.requested":
+            gave[data["call_id"]] = data["arguments"]
+        elif event["type"] == "approval.resolved" and "arguments" in data and data["call_id"] in gave:
+            changed[data["call_id"]] = gave[data["call_id"]]
+    return changed
+
+
 def model_cost(model: JsonObject | None) -> str:
     """The cost of a model call, in words."""
     if model is None:

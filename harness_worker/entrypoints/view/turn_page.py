@@ -13,7 +13,14 @@ from harness_worker.entrypoints.plain import harmless, one_line
 from harness_worker.entrypoints.view.columns import MAX_WIDTH, cut, wrapped
 from harness_worker.entrypoints.view.lines import DETAIL_LINES, Marks
 from harness_worker.entrypoints.view.questions import questions
-from harness_worker.entrypoints.view.turn_facts import facts, model_calls, model_cost, score_line, span
+from harness_worker.entrypoints.view.turn_facts import (
+    changed_arguments,
+    facts,
+    model_calls,
+    model_cost,
+    score_line,
+    span,
+)
 from harness_worker.entrypoints.view.turn_table import STYLES
 from harness_worker.wire import JsonObject
 
@@ -37,15 +44,16 @@ class TurnPage:
 
         Args:
             turn: The turn, as from ``GET /v1/turns/{id}``.
-            events: All its events, which tell the time and cost of each model call.
+            events: All its events, which tell the time and cost of each model call, and what people changed.
         """
         turn, events = harmless(turn), harmless(list(events))
         yield from self._head(turn)
         yield from self._section("asked", turn["input"])
-        models = model_calls(events)
-        for step in sorted({*models, *(call["step"] for call in turn["calls"])}):
+        models, changed = model_calls(events), changed_arguments(events)
+        calls: list[JsonObject] = [{**call, "model_gave": changed.get(call["call_id"])} for call in turn["calls"]]
+        for step in sorted({*models, *(call["step"] for call in calls)}):
             yield Text()
-            yield from self._step(step, models.get(step), [call for call in turn["calls"] if call["step"] == step])
+            yield from self._step(step, models.get(step), [call for call in calls if call["step"] == step])
         if asked := questions(turn):
             yield from self._section("waits for approval", "\n".join(asked))
         if turn["output_text"]:
@@ -102,6 +110,8 @@ class TurnPage:
         room = self._width - named.cell_len - len(again) - len(took) - 2
         shown = cut(one_line(compact_or_text(call["arguments"])), max(room, 10))
         yield self._row(Text.assemble(named, (shown, "dim"), again), took)
+        if (gave := call["model_gave"]) is not None:
+            yield from self._wrapped(f"changed by a person; the model gave {compact_or_text(gave)}", 11, 1, "dim")
         if child_id := call.get("child_turn_id"):
             yield from self._wrapped(f"is the turn {child_id}", 11, 1, "dim")
         if call["is_error"]:
