@@ -157,6 +157,8 @@ def refusal_of(response: httpx2.Response) -> RequestRefused:
         problem: JsonObject = response.json()
         detail = _places(problem) or problem.get("detail") or problem["title"]
         told = _about_keys(response) if problem["code"] == "unauthorized" else detail
+        if "/v1/v1/" in response.url.path:
+            told = f"{told}; the gateway's address ends before /v1, which only OpenAI's clients are given"
         after_s = _retry_after_s(response)
         return RequestRefused(response.status_code, str(problem["code"]), told, problem, retry_after_s=after_s)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

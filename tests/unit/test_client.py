@@ -226,6 +226,16 @@ def test_client_tells_a_stream_of_something_else(data: str) -> None:
         list(_client(stream).events("t1"))
 
 
+def test_client_says_that_its_address_ends_in_a_path_of_the_gateway() -> None:
+    """As that of OpenAI's clients does; a proxy may serve the gateway there, so nothing is refused unasked."""
+    nothing = {"code": "not_found", "title": "Not Found", "detail": "there is nothing at /v1/v1/turns"}
+    transport = httpx2.MockTransport(lambda _request: httpx2.Response(404, json=nothing))
+    for url, told in (("http://gateway/v1/", True), ("http://gateway/harness", False)):
+        with pytest.raises(RequestRefused) as refused:
+            GatewayClient(url, transport=transport).turns_page()
+        assert ("the gateway's address ends before /v1" in str(refused.value)) is told
+
+
 def test_client_says_where_it_is_sent_instead() -> None:
     """A redirect is not followed, for a key is for one address; most often it says https."""
     moved = httpx2.Response(308, headers={"location": "https://u:s3cret@gateway/v1/turns"})
