@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from harness_worker.evaluation.results import Result
 from harness_worker.wire import JsonObject, TurnStatus
@@ -92,8 +93,8 @@ def _mean(values: Sequence[float | None]) -> JsonObject:
 
 
 def _totals(usages: Sequence[Mapping[str, float]]) -> JsonObject:
-    """The usage of all cells, by name; a refused cell has used nothing."""
-    return {name: sum(usage[name] for usage in usages) for name in usages[0]}
+    """The usage of all cells, by name; a line of another version may name more than the others."""
+    return {name: sum(usage.get(name, 0) for usage in usages) for name in dict.fromkeys(chain.from_iterable(usages))}
 
 
 def _seconds(times: Sequence[float]) -> JsonObject:

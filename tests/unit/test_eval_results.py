@@ -123,6 +123,15 @@ def test_summary_holds_every_agent_to_the_threshold() -> None:
     assert not found["passed"]
 
 
+def test_summary_adds_up_what_only_some_lines_count() -> None:
+    """Lines of another version, before or after those of this one."""
+    here = result()
+    there = here.model_copy(update={"usage": {**here.usage, "searches": 3}})
+    for results in ((here, there), (there, here)):
+        (agent,) = figures(*results)["agents"]
+        assert (agent["usage"]["steps"], agent["usage"]["searches"]) == (4, 3)
+
+
 def test_summary_has_means_totals_and_times() -> None:
     """Means of the scores that were given; what never ran has no time; percentiles are times that there were."""
     ends = [f"2026-01-01T00:00:{second:02}.000000Z" for second in range(1, 21)]
