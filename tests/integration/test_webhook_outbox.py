@@ -129,13 +129,39 @@ def test_who_was_overtaken_by_a_newer_event_writes_nothing(gateway: Gateway, tur
     assert status_of(gateway, turn_id) == "delivered"
 
 
-def test_claim_does_not_wait_for_whoever_works_on_the_turn(postgres_url: str, gateway_redis: str) -> None:
-    """The turn's own row is its worker's, who may hold it at that moment."""
+def test_delivery_of_one_turn_is_none_of_anothers(gateway: Gateway, turn_id: str) -> None:
+    """What happens to one, and what is written of its attempt, changes nothing for one with the same numbers."""
+    another = with_webhook(gateway)
+
+    async def story(outbox: Outbox) -> None:
+        gateway.worker.finish(turn_id, live=False)
+        assert await outbox.due(9, Full()) == [due(turn_id)]
+        gateway.worker.finish(another, live=False)
+        with gateway.worker.engine.begin() as connection:
+            connection.execute(update(webhooks).where(webhooks.c.turn_id == another).values(due_at=0.5))
+        assert await outbox.due(1, Full()) == [due(another)], "the longest due"
+        (first,) = await claimed(outbox, turn_id)
+        assert await outbox.due(9, Full()) == [due(another)]
+        (second,) = await claimed(outbox, another)
+        assert (first.seq, first.attempt) == (second.seq, second.attempt)
+        assert await outbox.record(first, await event_of(outbox, first), *GOOD)
+        assert [status_of(gateway, each) for each in (turn_id, another)] == ["delivered", "trying"]
+        assert await outbox.record(second, await event_of(outbox, second), *BAD)
+
+    play(gateway, story)
+    assert [status_of(gateway, each) for each in (turn_id, another)] == ["delivered", "trying"]
+
+
+def test_claim_waits_for_nobody(postgres_url: str, gateway_redis: str) -> None:
+    """Another gateway that is claiming the delivery gets it; the turn's own row is its worker's, who may hold it."""
     with gateway_on(postgres_url, gateway_redis, redis_url=NOWHERE) as gateway:
         held = with_webhook(gateway)
         gateway.worker.finish(held, live=False)
 
         async def story(outbox: Outbox) -> None:
+            with gateway.worker.engine.begin() as connection:
+                connection.execute(select(webhooks.c.turn_id).where(webhooks.c.turn_id == held).with_for_update())
+                assert await claimed(outbox, held) == []
             with gateway.worker.engine.begin() as connection:
                 connection.execute(select(turns.c.id).where(turns.c.id == held).with_for_update(key_share=True))
                 assert [claim.turn_id for claim in await claimed(outbox, held)] == [held]
