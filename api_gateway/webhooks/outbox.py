@@ -129,9 +129,7 @@ class Outbox:
     async def claim(self, turn_ids: Sequence[str]) -> list[Claim]:
         """Claim the deliveries of these turns that are still due and that no other gateway claims."""
         columns = (_C.turn_id, _C.url, _C.host, _C.seq, _C.attempt, _C.failures, _NEWEST.label("newest"))
-        found = (
-            select(*columns, turns.c.tenant).join(turns).where(_C.turn_id.in_(turn_ids), _IS_DUE).order_by(_C.due_at)
-        )
+        found = select(*columns, turns.c.tenant).join(turns).where(_C.turn_id.in_(turn_ids), _IS_DUE)
         query = found.with_for_update(of=webhooks, skip_locked=True)  # the turns' own rows are their workers'
         async with self._writer.begin() as connection:
             claims = [_claim(row) for row in (await connection.execute(query)).all()]
