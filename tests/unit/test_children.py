@@ -126,10 +126,11 @@ def test_childs_trace_stands_below_its_call() -> None:
     calls = (replace(asked(), status=CallStatus.ENDED, started_at=NOW, finished_at=NOW),)
     below = trace_of(Journal(turn=parent, calls=calls, events=()))
     assert (below[-1].trace_id, below[-1].span_id) == (spans[0].trace_id, spans[0].parent_id)
-    caller = f"00-{'a' * 32}-{'b' * 16}-00"
-    (called,) = children_of(replace(parent, traceparent=caller), [a_question()], now=NOW)
-    assert (called.traceparent or "").startswith(f"00-{'a' * 32}-")
-    assert (called.traceparent or "").endswith("-00")
+    callers = (None, f"00-{'a' * 32}-{'b' * 16}-00", f"00-{'a' * 32}-{'b' * 16}-01")
+    asking = [replace(parent, traceparent=caller) for caller in callers]
+    told = [child.traceparent or "" for turn in asking for child in children_of(turn, [a_question()], now=NOW)]
+    assert all(trace.startswith(f"00-{'a' * 32}-") for trace in told[1:])
+    assert [trace[-2:] for trace in told] == ["01", "00", "01"], "without a caller, traces are kept"
 
 
 # --- end

@@ -46,6 +46,7 @@ def test_next_segment_is_sent_with_the_turns_deadline() -> None:
     decision = gone_on(ended(a_call(0)), a_write(1), turn=a_held_turn(step=1, looks=5))
     assert isinstance(decision.result, Dispatch)
     assert [call.position for call in decision.result.calls] == [1]
+    assert decision.result.remaining_s == DEADLINE - NOW
     sent = call_of(decision, 1)
     assert (sent.status, sent.deadline_at, sent.attempt) == (CallStatus.PENDING, DEADLINE, 1)
     assert decision.turn is not None
