@@ -149,12 +149,14 @@ def test_task_that_fails_for_the_system_is_logged_in_one_line(
 
 @pytest.mark.parametrize("error", [TransientError("away"), MemoryError()])
 def test_turn_that_cannot_be_stored_goes_back_to_its_queue(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else knows of it yet."""
-    monkeypatch.setattr(tasks, "AWAY_S", 0.0)
+    """Nobody else knows of it yet. It waits a moment, or it would come again and again without a pause."""
+    waits: list[float] = []
+    monkeypatch.setattr(tasks, "Event", lambda: SimpleNamespace(wait=waits.append))
     task = _registered(SubmitTask(cast("Any", _Leaving(error))))
     with pytest.raises(Reject) as rejected:
         task.run(agent="a", input="i")
     assert cast("Any", rejected.value).requeue is True
+    assert waits == [tasks.AWAY_S]
 
 
 def _registered(task: Task[Any, Any]) -> Any:  # noqa: ANN401 - Celery's task, its parts untyped
