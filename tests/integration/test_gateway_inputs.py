@@ -51,9 +51,10 @@ def say(
     return gateway.http.post(f"/v1/turns/{turn_id}/inputs", json=body)
 
 
-def approval_of(gateway: Gateway, turn_id: str, position: int = 0) -> Any:
+def approval_of(gateway: Gateway, turn_id: str, position: int = 0, *, step: int = 0) -> Any:
     """The approval in the call's row."""
-    wanted = select(tool_calls.c.approval).where(tool_calls.c.turn_id == turn_id, tool_calls.c.position == position)
+    key = (tool_calls.c.turn_id == turn_id, tool_calls.c.step == step, tool_calls.c.position == position)
+    wanted = select(tool_calls.c.approval).where(*key)
     with gateway.worker.engine.connect() as connection:
         return connection.execute(wanted).scalar_one()
 
@@ -115,6 +116,21 @@ def test_decision_on_one_of_two_leaves_the_other_open(gateway: Gateway) -> None:
     assert answer["status"] == "requires_action"
     assert [action["call_id"] for action in answer["required_actions"]] == ["0.0"]
     assert say(gateway, turn_id, "0.0").json()["status"] == "running"
+
+
+def test_answers_are_about_the_calls_of_one_turn_and_step(gateway: Gateway) -> None:
+    """Calls of several turns have the same ids; a message denies only what the turn itself asks about."""
+    before, turn_id, after = (parked(gateway, ASKED, ASKED) for _ in range(3))
+    resolved = {**ASKED, "decision": "approve", "is_resolved": True}
+    gateway.worker.call(turn_id, 1, 0, approval=resolved)
+    assert say(gateway, turn_id, "0.1").json()["status"] == "requires_action"
+    assert approval_of(gateway, turn_id, 1) == {**ASKED, "decision": "approve"}
+    sent = gateway.http.post(f"/v1/turns/{turn_id}/inputs", json={"message": "never mind"})
+    assert sent.json()["status"] == "running"
+    assert approval_of(gateway, turn_id)["decision"] == "deny"
+    assert approval_of(gateway, turn_id, step=1) == resolved
+    assert [approval_of(gateway, each, n) for each in (before, after) for n in (0, 1)] == [ASKED] * 4
+    assert {gateway.turn(each)["status"] for each in (before, after)} == {"requires_action"}
 
 
 def test_decision_on_a_running_turns_open_question_counts(gateway: Gateway) -> None:
