@@ -264,6 +264,22 @@ def test_key_whose_first_answer_never_came_keeps_the_status_that_a_repeat_was_to
     assert (again.status_code, again.json()["status"]) == (202, "completed")
 
 
+def test_each_key_is_answered_with_its_own_turn(gateway: Gateway, pool: ThreadPoolExecutor) -> None:
+    """The end of a turn, and the first answer about it, free no key of another turn."""
+    answer, turn_id = waiting_post(pool, gateway, prefer="wait=50", key="k")
+    second = gateway.posted(key="k2")["id"]
+    gateway.posted(key="k3")
+    with gateway.worker.engine.begin() as connection:
+        connection.execute(update(idempotency_keys).values(status_code=IN_FLIGHT))
+    gateway.worker.finish(turn_id)
+    assert answer.result(SOON_S).status_code == 200
+    problem_of(gateway.post(key="k2"), 409, "idempotency_in_flight")
+    gateway.worker.finish(second)
+    again = gateway.post(key="k2")
+    assert (again.status_code, again.json()["id"]) == (200, second)
+    problem_of(gateway.post(key="k3"), 409, "idempotency_in_flight")
+
+
 def test_client_that_leaves_a_wait_leaves_its_key_usable(gateway: Gateway) -> None:
     """A repeat is answered soon, not refused for as long as the first wait would have lasted."""
     body = json.dumps(gateway.defaults).encode()
