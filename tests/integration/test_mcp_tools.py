@@ -261,9 +261,10 @@ def test_call_may_take_longer_than_connecting_may(behind: HttpServer) -> None:
 @pytest.mark.acceptance
 def test_server_that_hears_nothing_is_ended_with_all_it_started(registry: Registry, notes: Notes) -> None:
     """Not even a child of the server is left."""
+    pid = pid_of(registry)  # so that it has connected, which takes time as well
     with pytest.raises(ToolOutcomeUnknown):
         called(registry, "hang", 3.0)
-    pid = notes.wait("hangs")["pid"]
+    assert notes.wait("hangs")["pid"] == pid
     family = [pid, *(child.pid for child in psutil.Process(pid).children())]
     assert len(family) == 2
     wait_until(lambda: not any(map(runs, family)), "the server and its child to end", 20)
