@@ -26,11 +26,14 @@ AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 _WRITES: Final = "harness_writes"
 """The execution option of connections whose transactions write."""
 
-BUSY_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 5
 POOL_SIZE: Final = 10
 POOL_TIMEOUT_S: Final = 15.0
 """How long a request waits for a free connection during a rush, in seconds: longer than hundreds of posts take."""
+
+BUSY_TIMEOUT_S: Final = 15.0
+"""How long a transaction waits for SQLite's write lock, in seconds. Those who wait get it in no order, so that during a
+rush on a busy host a few wait many times as long as the others."""
 
 IDLE_S: Final = 5
 """How long a gateway's transaction may be idle before Postgres ends it, in seconds: it may hold a turn's row."""

@@ -41,7 +41,9 @@ def test_thirty_turns_at_once_all_end_and_never_meet(outsider: Outsider) -> None
     bodies = [body(n) for n in range(30)]
 
     def post(body: Json) -> str:
-        return outsider.http.post("/v1/turns", json=body).json()["id"]
+        posted = outsider.http.post("/v1/turns", json=body)
+        assert posted.status_code == 202, posted.text
+        return posted.json()["id"]
 
     with ThreadPoolExecutor(10) as pool:
         ids = list(pool.map(post, bodies))
