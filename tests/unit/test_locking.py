@@ -26,7 +26,7 @@ from harness_worker.turn.running.execution import STALE_START_S
 from harness_worker.turn.running.job import Canvas
 from harness_worker.turn.running.locking import LockKeeper
 from harness_worker.wire import TurnStatus
-from tests.unit.bad_rules import BAD_RULES
+from tests.unit.bad_rules import BAD_RULES, Unshowable
 from tests.unit.builders import (
     DEADLINE,
     NOW,
@@ -432,6 +432,15 @@ def test_lock_that_cannot_be_told_excludes_its_like(rule: Any, caplog: pytest.Lo
     lock = DeclaredLock(tool_name="ship", rule=rule)
     assert (lock({}), lock.fails({})) == ("tool:ship", True)
     assert "tool ship: lock" in caplog.text
+
+
+@pytest.mark.parametrize(("told", "shown"), [("", "''"), (7, "7"), (Unshowable(), "<Unshowable>")])
+def test_log_shows_what_a_rule_told_instead_of_a_lock(
+    told: object, shown: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says what was expected, and what came instead, even of an empty text and of what cannot show itself."""
+    DeclaredLock(tool_name="ship", rule=lambda _: told)({})
+    assert f"expected a text that is not empty, or None, not {shown}" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["tool:ship", "order:7", None])

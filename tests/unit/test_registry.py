@@ -21,7 +21,7 @@ from harness_worker.core.registration.tool_options import TIMEOUT_CEILING_S
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.core.text import clean_text
 from harness_worker.errors import ArgumentsInvalid, ConfigError
-from tests.unit.bad_rules import BAD_RULES
+from tests.unit.bad_rules import BAD_RULES, Unshowable
 
 CTX = RunContext.for_tests()
 SCHEMA: dict[str, Any] = {
@@ -280,6 +280,15 @@ def test_resource_keys_that_fail_make_the_call_sequential(
     with caplog.at_level(logging.WARNING):
         assert spec.keys({"order_id": "a"}) is None
     assert "get_order" in caplog.text
+
+
+@pytest.mark.parametrize(("told", "shown"), [(Unshowable(), "<Unshowable>"), ([Unshowable()], "<tuple>"), (7, "7")])
+def test_log_shows_what_a_rule_told_instead_of_keys(
+    registry: Registry, caplog: pytest.LogCaptureFixture, told: object, shown: str
+) -> None:
+    """It says what was expected, and what came instead, even of what cannot show itself."""
+    registered(registry, effect=Effect.READ_ONLY, resource_keys=_always(told)).keys({"order_id": "a"})
+    assert f"expected a list of strings, not {shown}" in caplog.text
 
 
 async def _later(_a: object) -> bool:

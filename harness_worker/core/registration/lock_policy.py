@@ -47,7 +47,7 @@ class DeclaredLock:
 def _checked(name: object) -> str | None:
     if name is None or (isinstance(name, str) and name != ""):
         return name
-    raise TypeError(f"expected a text or None, not {name!r}")
+    raise TypeError(f"expected a text that is not empty, or None, not {shown(name)}")
 
 
 def _check_conversions(template: str) -> None:

@@ -62,8 +62,8 @@ def beside_others(keys: ResourceKeys, *policies: object) -> ResourceKeys:
 
 def _checked(keys: object) -> tuple[str, ...]:
     if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
-        raise TypeError(f"expected a list of strings, not {keys!r}")
+        raise TypeError(f"expected a list of strings, not {shown(cast('object', keys))}")
     listed = tuple(cast("Iterable[object]", keys))
     if not all(isinstance(key, str) for key in listed):
-        raise TypeError(f"expected a list of strings, not {listed!r}")
+        raise TypeError(f"expected a list of strings, not {shown(listed)}")
     return cast("tuple[str, ...]", listed)
