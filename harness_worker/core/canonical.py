@@ -40,7 +40,7 @@ def nests_deeper(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     return True
 
 
-def parsed(text: str | bytes) -> object:
+def parsed(text: str) -> object:
     """What a JSON document says; ``None`` if it is none."""
     try:
         return json.loads(text)
