@@ -81,7 +81,7 @@ def timing_of(settings: Settings) -> Timing:
     )
 
 
-def make_coordinator(  # noqa: PLR0913 - what differs between a fleet and one process
+def make_coordinator(  # noqa: PLR0913 - what a coordinator is made of
     ports: Ports,
     *,
     knowledge: Knowledge,

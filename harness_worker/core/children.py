@@ -22,12 +22,12 @@ CHILD_GONE: Final = "its turn is not there any more"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The effect on a turn of calls of agents that have ended.
+    """The effect on a turn of what its children did: of their ends, and of the waits for people below it.
 
     Args:
-        turn: The turn, charged with what the children used.
+        turn: The turn, charged with what the children used, and with the waits recorded.
         calls: All its calls.
-        events: Events that report the ends.
+        events: Events that report the ends, and each wait that is new.
     """
 
     turn: Turn
