@@ -408,6 +408,19 @@ def test_cancel_asks_a_broker_that_is_away_but_once(gateway: Gateway, caplog: py
     ]
 
 
+@pytest.mark.one_database("sqlite")
+def test_batches_have_nothing_of_each_other(gateway: Gateway) -> None:
+    """The state, the cancel and the results of a batch are of its own turns alone."""
+    (other, others), (batch, ids) = (gateway.posted_batch({}, {}) for _ in range(2))
+    for ended in (others[0], ids[0], gateway.posted()["id"]):
+        gateway.worker.finish(ended, live=False)
+    assert [line["turn"]["id"] for line in results(gateway, batch)] == [ids[0]]
+    before = batch_now(gateway, other)
+    assert gateway.http.post(f"/v1/batches/{batch['id']}/cancel").json()["status"] == "canceling"
+    assert batch_now(gateway, other) == before
+    assert [gateway.worker.row(each).cancel_requested for each in (ids[1], others[1])] == [True, False]
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 

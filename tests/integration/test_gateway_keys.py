@@ -468,7 +468,8 @@ def test_database_keeps_no_key(gateway: Gateway, keys: SqlApiKeys) -> None:
 
 
 def test_events_are_read_for_their_tenant_alone(gateway: Gateway, theirs: Theirs) -> None:
-    """The store itself checks the tenant, even if nobody looked the turn up before."""
+    """The store itself checks whose turn it is, even if nobody looked the turn up before."""
+    gateway.worker.change(gateway.posted()["id"], tenant="other")
 
     async def read(tenant: str) -> list[int]:
         engine = create_engine(gateway.settings.database_url)

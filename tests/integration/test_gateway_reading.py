@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import delete, event
+from sqlalchemy import delete, event, insert
 
 from api_gateway.database import create_engine
 from api_gateway.listing import MOST_BYTES
@@ -18,8 +18,8 @@ from api_gateway.turns.answers import TurnWithParts
 from api_gateway.turns.calls import pending_approvals
 from api_gateway.turns.store import Turns
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
-from harness_worker.schema import messages, turn_events, turns
-from harness_worker.wire import child_turn_id
+from harness_worker.schema import messages, scores, turn_events, turns
+from harness_worker.wire import MEMORY, child_turn_id
 from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, meanwhile, problem_of
 from tests.unit.builders import CAPS
 
@@ -364,6 +364,19 @@ def test_turn_shows_whose_call_it_is_and_calls_show_the_turns_that_they_are(gate
     assert [call["child_turn_id"] for call in shown["calls"]] == [child_turn_id(parent, "0.0"), None]
     assert (shown["usage"]["input_tokens"], shown["usage"]["dollars"], shown["usage"]["steps"]) == (6, 1.0, 1)
     assert (shown["parent"], gateway.turn(child)["parent"]) == (None, {"turn_id": parent, "call_id": "0.0"})
+
+
+@pytest.mark.one_database("sqlite")
+def test_scores_are_the_turns_own(gateway: Gateway) -> None:
+    """Neither another turn's score by the same judge is among them, nor the row of what is to be remembered."""
+    first, second = (gateway.posted()["id"] for _ in range(2))
+    given = ((first, "strict", 0.25), (first, MEMORY, None), (second, "strict", 0.75))
+    with gateway.worker.engine.begin() as connection:
+        for turn_id, judge, score in given:
+            connection.execute(insert(scores).values(turn_id=turn_id, judge=judge, score=score))
+    for turn_id, score in ((first, 0.25), (second, 0.75)):
+        (shown,) = gateway.http.get(f"/v1/turns/{turn_id}/scores").json()["data"]
+        assert (shown["judge"], shown["score"]) == ("strict", score)
 
 
 def test_turns_are_listed_by_their_parent(gateway: Gateway) -> None:
