@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Text, func, insert, literal_column, select, update
 
 from api_gateway.app import new_id
 from api_gateway.database import create_engine
@@ -188,6 +188,27 @@ def test_what_is_remembered_of_a_user_outlives_the_session(world: World) -> None
     assert counts(world) == {"memories": 1}
 
 
+def test_memories_of_another_tenants_session_of_that_name_stay(world: World) -> None:
+    """They are neither counted nor removed with those of a tenant that is named."""
+    for tenant in ("acme", "umbrella"):
+        turn_id = world.queued(session_id="talk", tenant=tenant)
+        world.store.transact(turn_id, lambda _: Decision(result=None, memories=(ANN,)))
+        end(world, turn_id, days=40)
+    expected = Removed(sessions=1, turns=1, memories=1)
+    would = would_prune(SqlPruning(world.engine, "acme"), world.now() - 30 * DAY_S)
+    assert would == pruned(world, tenant="acme") == expected
+    assert pruned(world) == expected
+
+
+def test_removal_is_of_the_sessions_that_are_named(world: World) -> None:
+    """Others that are over too stay."""
+    for session in ("named", "other"):
+        over(world, session)
+    before = world.now() - DAY_S
+    assert SqlPruning(world.engine).remove([("default", "named")], before) == Removed(sessions=1, turns=1)
+    assert session_ids(world) == {"other"}
+
+
 def test_tenant_that_is_named_is_the_only_one(world: World) -> None:
     """Sessions of several tenants may have the same id; only the named tenant's goes."""
     for tenant in ("acme", "umbrella"):
@@ -230,6 +251,32 @@ def test_long_session_goes_from_its_end_in_bounded_transactions(world: World) ->
     assert numbers == set(range(1, BATCH_TURNS + 51))
     assert pruned(world) == Removed(sessions=1, turns=BATCH_TURNS + 50)
     assert counts(world) == {}
+
+
+def test_session_that_is_shortened_is_counted_by_its_own_turns(world: World) -> None:
+    """Another tenant's session of the same name, and the tenant's other ones, may have more turns."""
+    many(world, "long", BATCH_TURNS + 1)
+    for tenant, session in (("another", "long"), ("default", "other")):
+        ids = [world.queued(session_id=session, tenant=tenant) for _ in range(3)]
+        assert world.turn(ids[-1]).number == 3
+    assert SqlPruning(world.engine).remove([("default", "long")], world.now() - DAY_S).turns == BATCH_TURNS
+    with world.engine.connect() as connection:
+        left = connection.execute(select(sessions.c.tenant, sessions.c.id, sessions.c.turns)).all()
+    assert set(map(tuple, left)) == {("default", "long", 1), ("another", "long", 3), ("default", "other", 3)}
+
+
+def test_session_that_is_shortened_is_the_only_one_written(postgres_world: World) -> None:
+    """A post to another session that holds its row at that time is neither waited for nor undone."""
+    many(postgres_world, "long", BATCH_TURNS + 1)
+    over(postgres_world, "long", tenant="another")
+    over(postgres_world, "other")
+    versions = select(sessions.c.tenant, sessions.c.id, literal_column("sessions.xmin::text", Text))
+    with postgres_world.engine.connect() as connection:
+        before = set(map(tuple, connection.execute(versions)))
+        connection.rollback()
+        assert SqlPruning(postgres_world.engine).remove([("default", "long")], postgres_world.now() - DAY_S).turns
+        after = set(map(tuple, connection.execute(versions)))
+    assert {(tenant, session) for tenant, session, _ in before ^ after} == {("default", "long")}
 
 
 def test_long_session_that_is_gone_on_with_amid_its_removal_stays(world: World) -> None:
