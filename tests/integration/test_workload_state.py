@@ -33,6 +33,21 @@ def test_state_keeps_turns_apart(state: WorkloadState):
     assert state.overlay("other") == {("things", "a"): "3"}
 
 
+def test_state_keeps_the_journals_of_turns_apart(state: WorkloadState):
+    """A turn's journal has its own effects alone."""
+    for key, turn_id in (("1", "turn"), ("2", "other"), ("3", "turn")):
+        state.once(_call(key, turn_id), lambda _: _written("ok", a="1"))
+    assert [[row.call_id for row in state.journal(each)] for each in ("turn", "other")] == [["1", "3"], ["2"]]
+
+
+def test_state_keeps_collections_apart(state: WorkloadState):
+    """Records of two collections may have the same key; a change of one leaves the other."""
+    state.once(_call("1"), lambda _: _written("ok", a="1"))
+    done = Observation(content="ok", is_error=False)
+    state.once(_call("2"), lambda _: Written(observation=done, changed={("others", "a"): "2"}))
+    assert state.overlay("turn") == {("things", "a"): "1", ("others", "a"): "2"}
+
+
 def test_state_shows_a_write_what_the_turn_changed_before(state: WorkloadState):
     """A write sees the state with all earlier writes applied."""
     seen: list[Overlay] = []
@@ -48,6 +63,14 @@ def test_state_runs_a_key_once(state: WorkloadState):
     assert (first.content, second.content) == ("first", "first")
     assert state.overlay("turn") == {("things", "a"): "1"}
     assert [row.observation for row in state.journal("turn")] == ["first"]
+
+
+def test_state_remembers_the_answer_to_each_key(state: WorkloadState):
+    """A later write changes nothing of an earlier one's answer."""
+    for key in ("1", "2"):
+        state.once(_call(key), lambda _, key=key: _written(f"answer {key}", is_error=key == "2"))
+    again = [state.once(_call(key), lambda _: _written("again")) for key in ("1", "2")]
+    assert [(each.content, each.is_error) for each in again] == [("answer 1", False), ("answer 2", True)]
 
 
 def test_state_runs_a_key_once_among_rivals(state: WorkloadState):
