@@ -16,6 +16,8 @@ pytestmark = pytest.mark.one_database("sqlite")
 
 NAME = Memory(kind=MemoryKind.FACT, text="my name is\x1b Änn")
 TEA = Memory(kind=MemoryKind.PREFERENCE, text="I like tea")
+OTHERS = (("bob", "default"), ("ann", "acme"), ("", "default"))
+"""Users and tenants that differ from Ann of the default tenant in only one of both; the last has no user."""
 
 
 def remember(world: World, *memories: Memory, user: str = "ann", tenant: str = "default") -> str:
@@ -30,8 +32,7 @@ def test_user_is_forgotten_and_nobody_else(world: World, database_url: str) -> N
     env = {"HARNESS_DATABASE_URL": database_url}
     remember(world, NAME)
     remember(world, TEA, NAME)
-    others = (("bob", "default"), ("ann", "acme"), ("", "default"))
-    for user, tenant in others:
+    for user, tenant in OTHERS:
         remember(world, TEA, user=user, tenant=tenant)
     forgot = run_here("memories", "forget", "--user", "ann", env=env)
     assert (forgot.returncode, forgot.stdout) == (0, "forgot 3 memories of user 'ann' of tenant default\n")
@@ -46,9 +47,11 @@ def test_user_is_forgotten_and_nobody_else(world: World, database_url: str) -> N
 
 
 def test_memories_of_a_user_are_listed(world: World, database_url: str) -> None:
-    """Each is listed with its turn, verbatim as JSON, and made safe for a terminal."""
+    """Each is listed with its turn, verbatim as JSON, and made safe for a terminal; none of anybody else."""
     env = {"HARNESS_DATABASE_URL": database_url}
     turn_id = remember(world, NAME, TEA)
+    for user, tenant in OTHERS:
+        remember(world, TEA, user=user, tenant=tenant)
     told = json.loads(run_here("memories", "list", "--user", "ann", "--json", env=env).stdout)["data"]
     assert [(each["kind"], each["text"], each["turn_id"]) for each in told] == [
         ("fact", NAME.text, turn_id),
