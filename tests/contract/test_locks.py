@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count, repeat
 from typing import TypeAlias
 
@@ -106,6 +107,21 @@ def test_free_by_another_changes_nothing(locks: Locks) -> None:
     assert not locks.free(lock, other)
     assert locks.take(lock, other, KEEP_S) is None
     assert not locks.free(a_lock(), other)
+
+
+@pytest.mark.parametrize("other", ["turn", "call", "process"])
+def test_holder_is_one_call_of_one_turn_in_one_process(locks: Locks, other: str) -> None:
+    """What differs from it in only one of these neither has the lock, nor releases it, nor loses it."""
+    lock, turn_id = a_lock(), new_turn_id()
+    holder = a_run(turn_id, "0.0", runner="host/1")
+    changed = {"turn": {"turn_id": new_turn_id()}, "call": {"call_id": "0.1"}, "process": {"runner": "host/2"}}
+    another = replace(holder, **changed[other])
+    assert locks.take(lock, holder, KEEP_S) is not None
+    assert locks.take(lock, another, KEEP_S) is None
+    assert not locks.free(lock, another)
+    locks.lose(another)
+    assert locks.take(lock, somebody(), KEEP_S) is None
+    assert locks.free(lock, holder)
 
 
 def test_free_lock_stays_free_though_its_holder_takes_another(locks: Locks) -> None:
