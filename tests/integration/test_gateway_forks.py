@@ -220,7 +220,7 @@ def test_fork_is_whole_though_its_origin_was_removed(gateway: Gateway) -> None:
 
 
 def test_what_the_origin_wrote_later_makes_an_equal_call_a_new_one(gateway: Gateway) -> None:
-    """A read from before a write or an agent's call of the origin runs again; what was not sent changes nothing."""
+    """A read from before a later write or an agent's call runs again; calls not sent, or copied, change nothing."""
     for effect, was_sent, still_equal in (
         ("LOCAL_WRITE", True, False),
         (None, True, False),
@@ -229,6 +229,8 @@ def test_what_the_origin_wrote_later_makes_an_equal_call_a_new_one(gateway: Gate
     ):
         _, (call,) = known(gateway, forked(gateway, ran(gateway, effect=effect, was_sent=was_sent), 1))
         assert call.idempotent is still_equal
+    _, (before, written) = known(gateway, forked(gateway, ran(gateway, effect="LOCAL_WRITE"), 2))
+    assert (before.idempotent, written.idempotent) == (True, True)
 
 
 def test_fork_waits_for_what_it_is_to_know(gateway: Gateway) -> None:

@@ -430,7 +430,7 @@ def test_conversation_goes_on_and_does_not_fork(database_url: str, gateway_redis
         gateway_on(database_url, gateway_redis) as gateway,
         client_of(gateway.url) as client,
     ):
-        first = client.respond(background=True)
+        other, first = (client.respond(background=True) for _ in range(2))
         key = {"extra_headers": {"Idempotency-Key": "k"}, "background": True}
         second = client.respond(previous_response_id=first.id, **key)
         assert second.conversation == first.conversation
@@ -447,7 +447,8 @@ def test_conversation_goes_on_and_does_not_fork(database_url: str, gateway_redis
         with pytest.raises(openai.NotFoundError, match="there is no turn 'nobody'") as unknown:
             client.respond(previous_response_id="nobody")
         assert unknown.value.param == "previous_response_id"
-        assert len(gateway.ids()) == 3
+        assert len(gateway.ids()) == 4
+        assert client.openai.responses.retrieve(other.id).previous_response_id is None
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
