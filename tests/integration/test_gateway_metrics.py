@@ -66,6 +66,11 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((f"harness_{name}", frozenset(labels.items())))
 
 
+def queues_of(samples: Samples) -> set[str]:
+    """The queues whose messages are counted."""
+    return {dict(labels)["queue"] for name, labels in samples if name == "harness_queue_messages"}
+
+
 def finish(gateway: Gateway, turn_id: str, status: str, reason: str, **used: float) -> None:
     """End a turn now, with a creation three seconds ago and a start one second ago."""
     now = time.time()
@@ -153,13 +158,17 @@ def test_end_that_is_seen_after_later_ones_is_counted(gateway: Gateway) -> None:
 
 
 def test_ends_are_counted_once_when_they_are_settled(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old ends are not read again, and no counter ever decreases."""
+    """Old ends are not read again, nor the calls of open turns, and no counter ever decreases."""
     monkeypatch.setattr(ended_turns, "SETTLED_S", 0.5)
     turn_ids = [gateway.posted()["id"] for _ in range(3)]
+    for turn_id in turn_ids:
+        gateway.worker.call(turn_id, 0, 0, tool="read_artifact", outcome={"kind": "ToolFailure"})
     told: list[tuple[float, float]] = []
 
     def is_told(number: int) -> bool:
         samples = scraped(gateway)
+        calls = value(samples, "tool_calls_total", tool="read_artifact", outcome="ToolFailure") or 0
+        assert calls == (value(samples, "turns_ended_total", **DONE) or 0)
         names = ("turns_ended_total", DONE), ("turn_seconds_sum", {"agent": "support"})
         told.append(cast("tuple[float, float]", tuple(value(samples, name, **by) for name, by in names)))
         return told[-1][0] == number
@@ -239,6 +248,10 @@ def test_metrics_tell_what_waits(gateway: Gateway) -> None:
     waiting, stuck = gateway.posted()["id"], gateway.posted()["id"]
     gateway.worker.change(stuck, status="running", wake_at=time.time() - 60)
     gateway.worker.call(waiting, 0, 0, queue="gpu", status="pending")
+    gateway.worker.call(waiting, 0, 1, queue="of a call that has ended", status="ended")
+    over = gateway.posted()["id"]
+    gateway.worker.call(over, 0, 0, queue="of a turn that has ended", status="pending")
+    finish(gateway, over, "completed", "end_turn")
     gateway.worker.redis.rpush("gpu", "message")
     client = RedisClient(gateway.settings.redis_url or "")
     count(client, LATE_RESULTS)
@@ -248,8 +261,9 @@ def test_metrics_tell_what_waits(gateway: Gateway) -> None:
     assert value(told, "turns_overdue", agent="support", status="running") == 1
     queue = turn_queue("interactive")
     depths = [value(samples, "queue_messages", queue=queue) or 0.0 for samples in (before, told)]
-    assert depths[1] == depths[0] + 2
+    assert depths[1] == depths[0] + 3
     assert value(told, "queue_messages", queue="gpu") == gateway.worker.redis.llen("gpu")
+    assert {f"of a {what} that has ended" for what in ("call", "turn")}.isdisjoint(queues_of(told))
     assert (value(told, "late_results_total") or 0) == (value(before, "late_results_total") or 0) + 1
     assert keys_without_ttl(client, pattern=COUNTERS) == []
     client.disconnect()

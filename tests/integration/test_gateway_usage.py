@@ -173,6 +173,7 @@ def test_turns_are_grouped_by_what_is_asked_for(gateway: Gateway) -> None:
     spent(gateway, session_id="s", times=3)
     dear = spent(gateway, agent="other", at=JANUARY + 86_399.9996, model="m1", metadata={"a.b'": "x"}, times=10)
     gateway.worker.event(dear, "model.completed", live=False, step=1, usage={}, model="m2")
+    gateway.worker.event(dear, "step.completed", live=False, step=1)
     gateway.worker.change(
         spent(gateway, session_id="s2", at=JANUARY + 2 * 86_400, model="m1"), status="failed", finished_at=JANUARY
     )
