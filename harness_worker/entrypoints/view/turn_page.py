@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -50,10 +50,10 @@ class TurnPage:
         yield from self._head(turn)
         yield from self._section("asked", turn["input"])
         models, changed = model_calls(events), changed_arguments(events)
-        calls: list[JsonObject] = [{**call, "model_gave": changed.get(call["call_id"])} for call in turn["calls"]]
-        for step in sorted({*models, *(call["step"] for call in calls)}):
+        for step in sorted({*models, *(call["step"] for call in turn["calls"])}):
             yield Text()
-            yield from self._step(step, models.get(step), [call for call in calls if call["step"] == step])
+            calls = [call for call in turn["calls"] if call["step"] == step]
+            yield from self._step(step, models.get(step), calls, changed)
         if asked := questions(turn):
             yield from self._section("waits for approval", "\n".join(asked))
         if turn["output_text"]:
@@ -92,7 +92,9 @@ class TurnPage:
         yield Text(title, style="bold")
         yield from self._wrapped(text, 2)
 
-    def _step(self, step: int, model: JsonObject | None, calls: list[JsonObject]) -> Iterator[Text]:
+    def _step(
+        self, step: int, model: JsonObject | None, calls: list[JsonObject], changed: Mapping[str, JsonObject]
+    ) -> Iterator[Text]:
         yield self._row(Text(f"step {step}", style="bold"), model_cost(model))
         if model and model["text"] and calls:
             yield from self._wrapped(model["text"], 2)
@@ -100,9 +102,9 @@ class TurnPage:
             of_wave = list(together)
             yield self._row(Text(f"  wave {wave}"), span(of_wave))
             for call in of_wave:
-                yield from self._call(call)
+                yield from self._call(call, changed.get(call["call_id"]))
 
-    def _call(self, call: JsonObject) -> Iterator[Text]:
+    def _call(self, call: JsonObject, gave: JsonObject | None) -> Iterator[Text]:
         mark, style = self._marks.of(call["outcome"], is_error=call["is_error"])
         again = f"  attempt {call['attempt']}" if call["attempt"] > 1 else ""
         took = span([call])
@@ -110,7 +112,7 @@ class TurnPage:
         room = self._width - named.cell_len - len(again) - len(took) - 2
         shown = cut(one_line(compact_or_text(call["arguments"])), max(room, 10))
         yield self._row(Text.assemble(named, (shown, "dim"), again), took)
-        if (gave := call["model_gave"]) is not None:
+        if gave is not None:
             yield from self._wrapped(f"changed by a person; the model gave {compact_or_text(gave)}", 11, 1, "dim")
         if child_id := call.get("child_turn_id"):
             yield from self._wrapped(f"is the turn {child_id}", 11, 1, "dim")
