@@ -53,6 +53,7 @@ class Ports:
         settings: The process's settings.
         store: The journal.
         artifacts: Finds artifacts.
+        artifact_reader: The tool that reads them, of :func:`make_artifact_reader`.
         gate: The arbiter of reads.
         locks: Locks, which one call at a time holds.
         dispatcher: Sends work.
@@ -62,6 +63,7 @@ class Ports:
     settings: Settings
     store: TurnStore
     artifacts: Artifacts
+    artifact_reader: ToolSpec
     gate: Gate
     locks: Locks
     dispatcher: Dispatcher
@@ -93,7 +95,6 @@ def make_coordinator(  # noqa: PLR0913 - what a coordinator is made of
 ) -> Coordinator:
     """A coordinator over these ports."""
     settings, store, clock = ports.settings, ports.store, SystemClock()
-    artifact_reader = _artifact_reader(ports)
     hooks = HookCaller(lambda _point: count(HOOK_FAILURES))
     model_step = ModelStep(
         store=store,
@@ -102,7 +103,7 @@ def make_coordinator(  # noqa: PLR0913 - what a coordinator is made of
         timeout_s=settings.model_timeout_s,
         hint=ports.events.hint,
         hooks=hooks,
-        artifact_reader=artifact_reader,
+        artifact_reader=ports.artifact_reader,
         gathering=knowledge.gathering(settings, memories),
         selector=ToolSelector(make_retriever),
     )
@@ -126,7 +127,7 @@ def make_coordinator(  # noqa: PLR0913 - what a coordinator is made of
         threshold_chars=settings.artifact_threshold_chars,
         hooks=hooks,
         clock=clock,
-        artifact_reader=artifact_reader,
+        artifact_reader=ports.artifact_reader,
     )
 
 
@@ -141,8 +142,7 @@ def make_call_runner(
 ) -> CallRunner:
     """A runner of calls over these ports."""
     settings, clock = ports.settings, SystemClock()
-    artifact_reader = _artifact_reader(ports)
-    own = {artifact_reader.name: artifact_reader, **knowledge.tools}
+    own = {ports.artifact_reader.name: ports.artifact_reader, **knowledge.tools}
     return call_runner(
         store=ports.store,
         artifacts=ports.artifacts,
@@ -177,9 +177,10 @@ def _tool_body(settings: Settings, soft_deadline: SoftDeadline, clock: Clock) ->
     )
 
 
-def _artifact_reader(ports: Ports) -> ToolSpec:
-    fetch = ArtifactFetch(artifacts=ports.artifacts, blobs=FsspecBlobs(artifact_url_of(ports.settings)))
-    return reader(fetch, threshold_chars=ports.settings.artifact_threshold_chars)
+def make_artifact_reader(settings: Settings, artifacts: Artifacts) -> ToolSpec:
+    """Makes the tool that reads artifacts; building its schema takes about a millisecond."""
+    fetch = ArtifactFetch(artifacts=artifacts, blobs=FsspecBlobs(artifact_url_of(settings)))
+    return reader(fetch, threshold_chars=settings.artifact_threshold_chars)
 
 
 def artifact_url_of(settings: Settings) -> str:

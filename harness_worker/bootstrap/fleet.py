@@ -21,7 +21,7 @@ from harness_worker.adapters.sql.catalogue import SqlCatalogue
 from harness_worker.adapters.sql.engine import BEAT, close, dispose_inherited, make_engine, timeouts_within
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
-from harness_worker.bootstrap.engine import Ports, timing_of
+from harness_worker.bootstrap.engine import Ports, make_artifact_reader, timing_of
 from harness_worker.config import Settings
 from harness_worker.errors import ConfigError
 from harness_worker.ports import Catalogue, Scores
@@ -82,6 +82,7 @@ def make_fleet(settings: Settings, *, pool_size: int = 10, queues: Mapping[str, 
     engine = make_engine(settings.database_url, timeouts=timeouts_within(settings.lease_ttl_s), pool_size=pool_size)
     events = RedisEvents(redis)
     beats = make_engine(settings.database_url, timeouts=BEAT, pool_size=1)
+    artifacts = SqlArtifacts(engine)
     return Fleet(
         settings=settings,
         app=app,
@@ -96,7 +97,8 @@ def make_fleet(settings: Settings, *, pool_size: int = 10, queues: Mapping[str, 
             artifact_ttl_s=settings.artifact_ttl_s,
             tenant_turns=settings.tenant_turns,
         ),
-        artifacts=SqlArtifacts(engine),
+        artifacts=artifacts,
+        artifact_reader=make_artifact_reader(settings, artifacts),
         catalogue=SqlCatalogue(engine),
         scores=SqlScores(engine),
         gate=RedisGate(redis, lease_ttl_s=settings.lease_ttl_s),

@@ -22,7 +22,7 @@ from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.store import SqlTurnStore
 from harness_worker.adapters.sql.transactions import read
-from harness_worker.bootstrap.engine import Ports, make_call_runner, make_coordinator, new_id
+from harness_worker.bootstrap.engine import Ports, make_artifact_reader, make_call_runner, make_coordinator, new_id
 from harness_worker.bootstrap.knowledge import make_knowledge
 from harness_worker.bootstrap.models import make_models
 from harness_worker.bootstrap.registry import Registry as ServedRegistry
@@ -93,6 +93,8 @@ class AgentHarness:
             upgrade(url)
             self._engine = make_engine(url)
             ending.callback(close_for_good, self._engine)
+            self._artifacts = SqlArtifacts(self._engine)
+            self._artifact_reader = make_artifact_reader(self._settings, self._artifacts)
             self._memories = SqlMemories(self._engine)
             self._tracing = self._begin_tracing(traces)
             if self._tracing is not None:
@@ -209,7 +211,8 @@ class AgentHarness:
         ports = Ports(
             settings=self._settings,
             store=SqlTurnStore(self._engine, NoEvents(), artifact_ttl_s=self._settings.artifact_ttl_s),
-            artifacts=SqlArtifacts(self._engine),
+            artifacts=self._artifacts,
+            artifact_reader=self._artifact_reader,
             gate=MemoryGate(lease_ttl_s=self._settings.lease_ttl_s),
             locks=self._locks,
             dispatcher=dispatcher,
