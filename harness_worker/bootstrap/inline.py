@@ -91,7 +91,7 @@ class AgentHarness:
             alone = {"database_url": url, "home": home, "lease_ttl_s": NO_LEASE_S}
             self._settings = given.model_copy(update=alone)
             upgrade(url)
-            self._engine = make_engine(url)
+            self._engine = make_engine(url, durable=bool(given.database_url))
             ending.callback(close_for_good, self._engine)
             self._artifacts = SqlArtifacts(self._engine)
             self._artifact_reader = make_artifact_reader(self._settings, self._artifacts)

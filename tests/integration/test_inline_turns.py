@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+from sqlalchemy import Connection, Engine, event
 
 from harness_worker import AgentHarness, Effect, Registry, RunContext, Settings, TurnResult
 from harness_worker.adapters.clock import SystemClock
@@ -186,6 +187,27 @@ def test_call_that_outlives_its_time_is_left_alone_and_the_turn_goes_on(
     assert (turn.status, turn.output_text) == ("completed", "Went on.")
     assert turn.calls[0].content.startswith(content)
     harness.close()
+
+
+@pytest.mark.parametrize(("own", "synced"), [(True, {0}), (False, {2})])
+def test_only_a_journal_that_is_kept_is_synced(tmp_path: Path, own: bool, synced: set[int]) -> None:
+    """What is removed with the object need not survive a loss of power; another's database must."""
+    script, registry, seen = tmp_path / "script.jsonl", Registry(), set[int]()
+    script.write_text(json.dumps({"step": 0, "content": [{"type": "text", "text": "Done."}]}) + "\n")
+    registry.agent("clerk", model=f"scripted:{script}", tools=[])
+    harness = AgentHarness(registry, Settings(database_url=None if own else f"sqlite:///{tmp_path}/kept.db"))
+
+    def ask(connection: Connection, *_statement: object) -> None:
+        driver = cast("sqlite3.Connection", connection.connection.driver_connection)
+        seen.add(driver.execute("PRAGMA synchronous").fetchone()[0])
+
+    event.listen(Engine, "before_cursor_execute", ask)
+    try:
+        assert harness.run_turn(None, "Do it.").status == "completed"
+    finally:
+        event.remove(Engine, "before_cursor_execute", ask)
+        harness.close()
+    assert seen == synced
 
 
 @pytest.mark.parametrize("effect", [Effect.LOCAL_WRITE, Effect.READ_ONLY])

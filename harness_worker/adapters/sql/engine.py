@@ -60,18 +60,24 @@ def timeouts_within(lease_ttl_s: float) -> Timeouts:
     return replace(WORK, idle_s=min(WORK.idle_s, lease_ttl_s * _IDLE_SHARE))
 
 
-def make_engine(url: str, *, timeouts: Timeouts = WORK, pool_size: int = 10) -> Engine:
+def make_engine(url: str, *, timeouts: Timeouts = WORK, pool_size: int = 10, durable: bool = True) -> Engine:
     """An engine for ``sqlite:///FILE`` or ``postgresql://…`` that connects when first used.
 
     On SQLite every transaction takes the write lock at once, except those of :func:`reading`: a transaction that
     reads first and writes later fails if another has written meanwhile.
+
+    Args:
+        url: The database.
+        timeouts: How long its connections wait.
+        pool_size: How many connections it keeps.
+        durable: Whether SQLite syncs each commit to the disk; needless for a file that its process takes along.
 
     Raises:
         ConfigError: It is another kind of URL, or not a URL.
     """
     parsed = parse_url(url)
     if parsed.drivername == "sqlite":
-        return _sqlite_engine(parsed, timeouts, pool_size)
+        return _sqlite_engine(parsed, timeouts, pool_size, durable=durable)
     return _postgres_engine(parsed, timeouts, pool_size)
 
 
@@ -110,7 +116,7 @@ def _close_returned(_driver: object, record: ConnectionPoolEntry) -> None:
     record.invalidate()
 
 
-def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
+def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int, *, durable: bool) -> Engine:
     # isolation_level None: the driver must leave BEGIN to this module.
     engine = create_engine(
         url,
@@ -124,7 +130,13 @@ def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
     event.listen(engine, "connect", prepare_sqlite)
     event.listen(engine, "connect", give_clock)
     event.listen(engine, "begin", _begin_sqlite)
+    if not durable:
+        event.listen(engine, "connect", _sync_nothing)
     return engine
+
+
+def _sync_nothing(driver: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own type
+    driver.execute("PRAGMA synchronous=OFF")
 
 
 def _begin_sqlite(connection: Connection) -> None:
