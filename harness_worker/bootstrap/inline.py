@@ -41,10 +41,12 @@ from harness_worker.ports import Dispatcher, Traces, ignore
 from harness_worker.sessions import LEFT_BEHIND
 from harness_worker.threads.timeouts import OverdueCalls
 from harness_worker.turn.answering import Approver, nobody
-from harness_worker.turn.inline import Drive, InlineDispatcher
+from harness_worker.turn.coordinator import Coordinator
+from harness_worker.turn.inline import InlineDispatcher
 from harness_worker.turn.judging import Judging
 from harness_worker.turn.results import TurnResult, turn_result
 from harness_worker.turn.retries import look_retries
+from harness_worker.turn.running.call_runner import CallRunner
 from harness_worker.turn.tracing import Tracing
 from harness_worker.urls import in_url
 from harness_worker.wire import DEFAULT_TENANT, MEMORY, Priority
@@ -192,13 +194,13 @@ class AgentHarness:
 
     def _work(self, turn: Turn, approve: Approver) -> TurnResult:
         dispatcher = InlineDispatcher(SystemClock(), approve, partial(self._left_behind, turn))
-        drive = self._drive_with(dispatcher)
-        store, patiently = drive.store, look_retries(SystemClock())
+        coordinator, runner = self._parts_with(dispatcher)
+        store, patiently = coordinator.store, look_retries(SystemClock())
         patiently(partial(store.insert_turn, turn), f"storing turn {turn.id}")
         try:
-            dispatcher.drive(turn.id, drive)
+            dispatcher.drive(turn.id, coordinator, runner)
         except BaseException:  # an interrupt in a notebook: nobody else would end the turn and free its session
-            _give_up(turn.id, drive)
+            _give_up(turn.id, coordinator)
             raise
         if self._registry.agents[turn.agent].memory_model is not None:
             self._remember(turn.id)
@@ -207,7 +209,7 @@ class AgentHarness:
         ended, calls = loaded if loaded is not None else (turn, ())
         return turn_result(ended, calls, patiently(partial(store.history, turn.id), what))
 
-    def _drive_with(self, dispatcher: Dispatcher) -> Drive:
+    def _parts_with(self, dispatcher: Dispatcher) -> tuple[Coordinator, CallRunner]:
         ports = Ports(
             settings=self._settings,
             store=SqlTurnStore(self._engine, NoEvents(), artifact_ttl_s=self._settings.artifact_ttl_s),
@@ -227,13 +229,7 @@ class AgentHarness:
             trace=ignore if self._tracing is None else self._tracing.tell,
         )
         runner = make_call_runner(ports, registry=self._registry, knowledge=self._knowledge, soft_deadline=_unlimited)
-        return Drive(
-            coordinator=coordinator,
-            runner=runner,
-            store=ports.store,
-            gate=ports.gate,
-            lease_ttl_s=self._settings.lease_ttl_s,
-        )
+        return coordinator, runner
 
     def _remember(self, turn_id: str) -> None:
         """Look for what is worth remembering from an ended turn; a failure must not lose the turn's answer."""
@@ -277,9 +273,9 @@ class AgentHarness:
         return spec
 
 
-def _give_up(turn_id: str, drive: Drive) -> None:
+def _give_up(turn_id: str, coordinator: Coordinator) -> None:
     try:
-        drive.store.transact(turn_id, drive.coordinator.finalizer.sealing(abandon))
+        coordinator.store.transact(turn_id, coordinator.finalizer.sealing(abandon))
     except TransientError as error:  # what ended the drive is what the caller is to see
         log.warning("turn %s not cancelled, so its session waits until its time is over: %s", turn_id, error)
 

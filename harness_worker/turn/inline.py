@@ -21,7 +21,7 @@ from harness_worker.core.approvals import Answer
 from harness_worker.core.children import open_delegated
 from harness_worker.core.records import Call, Turn
 from harness_worker.errors import ConfigError
-from harness_worker.ports import Clock, Gate, TurnStore
+from harness_worker.ports import Clock
 from harness_worker.turn.answering import Approver, answer_all
 from harness_worker.turn.coordinator import Coordinator
 from harness_worker.turn.results import RequiredAction
@@ -46,17 +46,6 @@ class _UnderWay:
     until_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drive:
-    """What drives a turn; a running call counts as alive for ``lease_ttl_s`` seconds without a heartbeat."""
-
-    coordinator: Coordinator
-    runner: CallRunner
-    store: TurnStore
-    gate: Gate
-    lease_ttl_s: float
-
-
 class InlineDispatcher:
     """Implements ``ports.Dispatcher`` for one turn and those that it asks for, which have threads of their own.
 
@@ -67,7 +56,8 @@ class InlineDispatcher:
             else would end.
     """
 
-    _drive: Drive
+    _coordinator: Coordinator
+    _runner: CallRunner
 
     def __init__(self, clock: Clock, approve: Approver, left_behind: Callable[[], Sequence[str]]) -> None:
         self._clock = clock
@@ -83,7 +73,7 @@ class InlineDispatcher:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
 
-    def drive(self, turn_id: str, drive: Drive) -> None:
+    def drive(self, turn_id: str, coordinator: Coordinator, runner: CallRunner) -> None:
         """Drive the turn until it and those that it asked for have ended.
 
         All its visits have one name: if a claim was made but not answered, the next look takes it over, under a higher
@@ -93,9 +83,9 @@ class InlineDispatcher:
             TransientError: The journal has not answered for a while.
             BaseException: What ``approve`` raised to end the program, such as ``SystemExit``, whichever turn asked.
         """
-        owner = drive.coordinator.new_owner()
-        drive = replace(drive, coordinator=replace(drive.coordinator, new_owner=lambda: owner))
-        self._drive = drive
+        owner = coordinator.new_owner()
+        self._coordinator = replace(coordinator, new_owner=lambda: owner)
+        self._runner = runner
         self._work(turn_id)
         while alive := [each for each in tuple(self._drivers.values()) if each.is_alive()]:
             alive[0].join()
@@ -137,7 +127,7 @@ class InlineDispatcher:
 
     def _work(self, turn_id: str) -> None:
         what = f"looking at turn {turn_id}"
-        self._patiently(partial(self._drive.coordinator.advance, turn_id), what)
+        self._patiently(partial(self._coordinator.advance, turn_id), what)
         while not self._patiently(partial(self._is_over, turn_id), what):
             self._patiently(partial(self._look, turn_id), what)
 
@@ -146,8 +136,8 @@ class InlineDispatcher:
             self._wait(turn_id)
         self._beat()
         for waited_for in self._left_behind():
-            self._drive.coordinator.advance(waited_for)
-        self._drive.coordinator.advance(turn_id)
+            self._coordinator.advance(waited_for)
+        self._coordinator.advance(turn_id)
 
     def _ask(self, turn_id: str) -> bool:
         """Ask about every waiting call of the turn, and return whether there were any.
@@ -157,7 +147,7 @@ class InlineDispatcher:
         """
         if self._ended_by is None:
             try:
-                return answer_all(self._drive.store, turn_id, self._approved, self._untaken[turn_id])
+                return answer_all(self._coordinator.store, turn_id, self._approved, self._untaken[turn_id])
             except Exception:
                 raise
             except BaseException as error:  # noqa: BLE001 - raised below, on the caller's thread
@@ -212,7 +202,7 @@ class InlineDispatcher:
         with self._lock:
             self._under_way[job.runner] = _UnderWay(job=job, until_s=until_s)
         try:
-            self._drive.runner.run(job)
+            self._runner.run(job)
         except ConfigError as error:  # the journal is closed
             log.warning("%s is left as it is: %s", job, error)
         finally:
@@ -233,13 +223,13 @@ class InlineDispatcher:
         now = self._clock.monotonic()
         with self._lock:
             under_way = tuple(self._under_way.values())
-        self._drive.gate.beat([each.job for each in under_way if each.job.is_read])
+        self._coordinator.gate.beat([each.job for each in under_way if each.job.is_read])
         late = [each.job for each in under_way if not each.job.is_read and now >= each.until_s]
-        self._drive.store.beat_calls(late, self._drive.lease_ttl_s)
+        self._coordinator.store.beat_calls(late, self._coordinator.timing.lease_ttl_s)
 
     def _is_over(self, turn_id: str) -> bool:
         """Whether the turn has ended; if not, make sure that each turn that it asked for has a driver."""
-        loaded = self._drive.store.load(turn_id)
+        loaded = self._coordinator.store.load(turn_id)
         if loaded is None or loaded.turn.status.is_final:
             return True
         for call in open_delegated(loaded.calls):

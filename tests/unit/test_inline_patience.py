@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from harness_worker.core.registration.effects import Effect
 from harness_worker.errors import TransientError
 from harness_worker.turn.answering import Approver, nobody
-from harness_worker.turn.inline import Drive, InlineDispatcher
+from harness_worker.turn.inline import InlineDispatcher
 from harness_worker.turn.results import RequiredAction
 from harness_worker.turn.retries import LOOK_AGAIN_S, LOOK_TRIES
 from harness_worker.wire import TurnStatus
-from tests.unit.builders import NOW, TIMING
+from tests.unit.builders import NOW
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 
 SILENCE = raising(TransientError("no answer"))
@@ -24,16 +23,8 @@ SILENCE = raising(TransientError("no answer"))
 def work(engine: Engine, left_behind: Callable[[], Sequence[str]] = tuple, approve: Approver = nobody) -> None:
     """Work the engine's turn."""
     dispatcher = InlineDispatcher(engine.clock, approve, left_behind)
-    store: Any = engine.seen_store
     engine.run_calls_with(dispatcher=dispatcher)
-    drive = Drive(
-        coordinator=replace(engine.coordinator, dispatcher=dispatcher),
-        runner=engine.runner,
-        store=store,
-        gate=engine.gate,
-        lease_ttl_s=TIMING.lease_ttl_s,
-    )
-    dispatcher.drive(TURN_ID, drive)
+    dispatcher.drive(TURN_ID, replace(engine.coordinator, dispatcher=dispatcher), engine.runner)
 
 
 @pytest.mark.parametrize(
