@@ -15,11 +15,8 @@ from harness_worker.schema import db_now, insert_for, messages, past_messages, p
 
 TakePlace: TypeAlias = ReturningInsert[*tuple[Any, ...]]
 
-_UNFINISHED: Final = (
-    turns.c.tenant == bindparam("of_tenant"),
-    turns.c.session_id == bindparam("of_session"),
-    turns.c.finished_at.is_(None),
-)
+_OF_SESSION: Final = (turns.c.tenant == bindparam("of_tenant"), turns.c.session_id == bindparam("of_session"))
+_UNFINISHED: Final = (*_OF_SESSION, turns.c.finished_at.is_(None))
 NEXT: Final = (
     select(turns.c.id, turns.c.priority)
     .where(*_UNFINISHED, turns.c.number > bindparam("after_number"))
@@ -68,19 +65,10 @@ LEFT_BEHIND: Final = select(turns.c.id).where(
 )
 """The unfinished turns before a given one whose deadlines have passed and that nobody holds."""
 
-_EARLIER: Final = (
-    turns.c.tenant == bindparam("of_tenant"),
-    turns.c.session_id == bindparam("of_session"),
-    turns.c.number < bindparam("before_number"),
-    turns.c.finished_at.is_not(None),
-)
+_EARLIER: Final = (*_OF_SESSION, turns.c.number < bindparam("before_number"), turns.c.finished_at.is_not(None))
 
 # A fork is the first turn of its session; the turns copied from its origin are earlier than all of them.
-_FORK: Final = (
-    turns.c.tenant == bindparam("of_tenant"),
-    turns.c.session_id == bindparam("of_session"),
-    turns.c.number == literal_column("1"),
-)
+_FORK: Final = (*_OF_SESSION, turns.c.number == literal_column("1"))
 _GIVEN: Final = past_turns.join(turns, turns.c.id == past_turns.c.turn_id)
 _START: Final = func.coalesce(
     select(turns.c.number)
