@@ -16,7 +16,7 @@ from harness_worker.entrypoints.stack.embedded_redis import ensure_redis
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, publish
 from harness_worker.entrypoints.stack.leftovers import end_leftovers
 from harness_worker.entrypoints.stack.logs import LogWriter
-from harness_worker.entrypoints.stack.plan import FlowerPlan, StackPlan, flower_spec, service_specs
+from harness_worker.entrypoints.stack.plan import StackPlan, flower_spec, service_specs
 from harness_worker.entrypoints.stack.probes import check_broker, gateway_is_ready
 from harness_worker.entrypoints.stack.signals import StopRequested, StopSignal, stop_on_signals
 from harness_worker.entrypoints.stack.supervisor import Supervisor
@@ -46,7 +46,7 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
         end_leftovers(home, log)
         with ExitStack() as sockets:
             listener = sockets.enter_context(listening_socket(plan.port))
-            pages = sockets.enter_context(_flower_socket(plan.flower)) if plan.flower else None
+            pages = plan.flower and sockets.enter_context(listening_socket(plan.flower.port, option="--flower-port"))
             try:
                 _Up(plan, log, stop, listener, pages).run(announce)
             except StopRequested:
@@ -55,10 +55,6 @@ def run_up(plan: StackPlan, log: LogWriter, announce: Announce) -> None:
                     raise KeyboardInterrupt from None
             finally:
                 home.stack_file.unlink(missing_ok=True)
-
-
-def _flower_socket(flower: FlowerPlan) -> socket.socket:
-    return listening_socket(flower.port, option="--flower-port")
 
 
 class _Up:

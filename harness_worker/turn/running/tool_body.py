@@ -66,7 +66,7 @@ class ToolBody:
         tries = Tries(partial(spec.invoke, dict(ticket.arguments), context), was_lost=attempt > 1)
         try:
             with self.soft_deadline(remaining_s, is_revoked):
-                value = self._run(spec, tries, context.deadline)
+                value = self._retrying(context.deadline)(tries) if spec.retry_safe else tries()
             outcome = None if context.deadline.expired else self._returned(ticket, value, started)
         except DeadlineReached:
             return None
@@ -87,9 +87,6 @@ class ToolBody:
             elapsed_ms=self._since_ms(started),
             was_coerced=ticket.was_coerced,
         )
-
-    def _run(self, spec: ToolSpec, tries: Tries, deadline: DeadlineToken) -> object:
-        return self._retrying(deadline)(tries) if spec.retry_safe else tries()
 
     def _retrying(self, deadline: DeadlineToken) -> Retrying:
         """Retries as long as the next try would start in time, so that a known failure does not become a timeout."""
