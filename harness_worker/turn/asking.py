@@ -12,12 +12,11 @@ from harness_worker.core.prompting.tool_selection import callable_tools
 from harness_worker.core.records import Turn
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.core.reply_commit import Said, commit_aside, plan
-from harness_worker.core.visits import StopCause, Visit
+from harness_worker.core.visits import StopCause
 from harness_worker.errors import ModelError, OutOfTime, PromptTooLong, ScriptExhausted, Stopped, TransientError
 from harness_worker.ports import Clock, ModelReply, StopSignal
 from harness_worker.turn.aside_step import AsideStep
 from harness_worker.turn.deciding import Deciding
-from harness_worker.turn.finalizer import Finalizer
 from harness_worker.turn.model_step import ModelStep
 from harness_worker.turn.planner import said_by
 from harness_worker.wire import StopReason
@@ -29,20 +28,16 @@ class Asking:
 
     Args:
         model_step: Builds requests and calls the model.
-        finalizer: Finds what an answer cites.
         clock: This process's monotonic time.
         deciding: Commits what the visit decides.
-        visit: The visit.
         turn: The turn as the visit's last commit left it.
         agent: The turn's agent.
         stop: Tells the visit to give up.
     """
 
     model_step: ModelStep
-    finalizer: Finalizer
     clock: Clock
     deciding: Deciding
-    visit: Visit
     turn: Turn
     agent: AgentSpec
     stop: StopSignal
@@ -74,12 +69,12 @@ class Asking:
         said = self._said(reply, prompt)
         if not said.calls:
             self.deciding.close_idle_gate()
-        return self.deciding.commit(partial(plan, visit=self.visit, said=said))
+        return self.deciding.commit(partial(plan, visit=self.deciding.visit, said=said))
 
     def _said(self, reply: ModelReply, prompt: Prompt) -> Said:
         agent = replace(self.agent, tools=callable_tools(self.agent, prompt.tools))
         said = said_by(reply, self.turn, agent, prompt)
-        return replace(said, citations=self.finalizer.citations(self.turn, said.text, prompt))
+        return replace(said, citations=self.deciding.finalizer.citations(self.turn, said.text, prompt))
 
     def _sum_up_refused(self, prompt: Prompt) -> Next | None:
         """Ask for a summary of a prompt that was refused as too long, in the same visit, which is prolonged for it."""
@@ -97,8 +92,9 @@ class Asking:
             aside = aside_step.ask(prompt, kind, remaining_s=self._remaining_s())
         except Stopped:
             return self.deciding.give_up(StopReason.CANCELLED, "", cause=StopCause.CANCELLED)
-        return self.deciding.commit(partial(commit_aside, visit=self.visit, aside=aside))
+        return self.deciding.commit(partial(commit_aside, visit=self.deciding.visit, aside=aside))
 
     def _remaining_s(self) -> float:
         """What is left of the turn's time, in seconds, counted from when the visit asked for the turn."""
-        return self.turn.deadline_at - self.visit.now - (self.clock.monotonic() - self.visit.asked)
+        visit = self.deciding.visit
+        return self.turn.deadline_at - visit.now - (self.clock.monotonic() - visit.asked)

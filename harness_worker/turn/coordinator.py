@@ -199,10 +199,8 @@ class Coordinator:
             return None
         asking = Asking(
             model_step=self.model_step,
-            finalizer=self.finalizer,
             clock=self.clock,
             deciding=self._deciding(visit),
-            visit=visit,
             turn=known,
             agent=agent,
             stop=stop,
