@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -14,12 +16,14 @@ from harness_worker.config import Settings, load_settings
 from harness_worker.databases import parse_url
 from harness_worker.entrypoints.addresses import Addresses
 from harness_worker.entrypoints.cli.target import Target, reach
+from harness_worker.entrypoints.stack.drain import drain
 from harness_worker.entrypoints.stack.failures import StartFailed, own_message, start_failure
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, from_ready_line, publish
 from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.plan import StackPlan, service_specs
 from harness_worker.entrypoints.stack.restarts import Backoff
+from harness_worker.entrypoints.stack.signals import StopSignal
 from harness_worker.errors import ConfigError, HarnessError, TransientError
 from harness_worker.workloads.places import places
 from tests.stacks import run_here
@@ -287,3 +291,33 @@ def test_children_end_before_the_stack_loses_its_patience(tmp_path: Path) -> Non
     plan = StackPlan(settings=settings, port=0, coordinators=1, tools=1)
     plan.home.prepare()
     assert {spec.environment["HARNESS_GRACE_S"] for spec in service_specs(plan, "redis://h", 3)} == {"7.0"}
+
+
+class Lingering:
+    """A Redis that ends, without being killed, only after it has been looked at a few times."""
+
+    role = "redis"
+
+    def __init__(self) -> None:
+        self.looks = iter([None] * 3)
+        self.sent: list[signal.Signals] = []
+
+    def exit_code(self) -> int | None:
+        """Whether it has ended."""
+        return next(self.looks, 0)
+
+    def send(self, sig: signal.Signals) -> None:
+        """Note a signal."""
+        self.sent.append(sig)
+
+    def kill(self) -> None:
+        """Note that."""
+        self.sent.append(signal.SIGKILL)
+
+
+def test_redis_has_no_time_beyond_the_grace_of_the_stack() -> None:
+    """What ends last is ended within the time that the whole drain may take."""
+    stream, redis = io.StringIO(), Lingering()
+    drain([cast("Any", redis)], StopSignal(), LogWriter(stream, coloured=False), grace_s=0.0)
+    assert redis.sent == [signal.SIGTERM, signal.SIGKILL]
+    assert "redis did not end in time: killed" in stream.getvalue()

@@ -39,7 +39,7 @@ def drain(children: Sequence[Child], stop: StopSignal, log: LogWriter, *, grace_
     for sig, share in ((signal.SIGTERM, _URGENT_SHARE), (signal.SIGQUIT, _KILL_SHARE)):
         _end(services, stop, sig, until=began + grace_s * share)
     _finish(services, log)
-    _end(foundation, stop, signal.SIGTERM, until=time.monotonic() + _LAST_TIMEOUT_S)
+    _end(foundation, stop, signal.SIGTERM, until=min(time.monotonic() + _LAST_TIMEOUT_S, began + grace_s))
     _finish(foundation, log)
     log.line("up", "stopped")
 
