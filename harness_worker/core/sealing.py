@@ -78,4 +78,4 @@ SEALS: Final[tuple[tuple[str, Seal], ...]] = (
     ("judges", with_judges),
     ("decision", with_strategy),
 )
-"""The steps, by the names under which failures are counted; docs/reference/decisions.md numbers them 1, 4, 6 and 7."""
+"""The steps, by the names under which failures are logged; docs/reference/decisions.md numbers them 1, 4, 6 and 7."""

@@ -20,7 +20,7 @@ _STARTING_S: Final = 5.0
 
 
 class Supervisor:
-    """Starts children, restarts those that die, and ends all at the end of its context, the first one last.
+    """Starts children, restarts those that die, and ends all at the end of its context, Redis last.
 
     Args:
         stop: Says when to stop.
