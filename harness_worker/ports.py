@@ -340,7 +340,10 @@ class Admitted:
 
 
 class Gate(Protocol):
-    """Decides whether a read's result may still be written. Methods are atomic; deadlines are milliseconds left."""
+    """Decides whether a read's result may still be written. Deadlines are milliseconds left.
+
+    Every method is atomic, and raises ``TransientError`` if the gate does not answer.
+    """
 
     def raise_fence(self, turn_id: str, fence: int) -> bool:
         """Raise the gate to ``fence``, creating or reopening it if need be; ``False`` if it knows a higher fence."""
@@ -403,7 +406,7 @@ class LockName:
 class Locks(Protocol):
     """Lets one call at a time hold a resource, over all turns. Locks may be lost, so no promise may rest on them alone.
 
-    A holder is a call in a process, whatever its attempt.
+    A holder is a call in a process, whatever its attempt. Every method raises ``TransientError`` if there is no answer.
     """
 
     def take(self, lock: LockName, run: RunningCall, keep_s: float) -> int | None:
@@ -576,7 +579,7 @@ class Dispatcher(Protocol):
 
 
 class BlobStore(Protocol):
-    """Keeps the bytes of artifacts."""
+    """Keeps the bytes of artifacts. Every method raises ``TransientError`` if the store does not answer."""
 
     def put(self, key: str, data: bytes) -> str:
         """Store ``data`` and return its URL."""
