@@ -21,12 +21,10 @@ Approver: TypeAlias = Callable[[RequiredAction], bool | str | Mapping[str, Any]]
 """Given ``{call_id, tool, arguments, expires_at}``, returns ``True`` to run the call, a mapping to run it with those
 arguments instead, ``False`` to deny it, or a text to deny it with that reason, which the model reads."""
 
-NOBODY = "nobody is there to approve"
-
 
 def nobody(_action: RequiredAction) -> str:
     """Deny every call."""
-    return NOBODY
+    return "nobody is there to approve"
 
 
 def answer_all(store: TurnStore, turn_id: str, approve: Approver, untaken: dict[str, Answer]) -> bool:
