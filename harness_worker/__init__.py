@@ -1,7 +1,7 @@
 """A distributed harness for tool-calling agents: what applications import to declare agents, and to ask them.
 
-Each is loaded when it is first named: declaring tools needs no database library, and a command is there for Ctrl-C
-before anything large is.
+Each is loaded when it is first named: declaring tools needs no database library, and a command heeds Ctrl-C before
+anything large is loaded.
 """
 
 from __future__ import annotations

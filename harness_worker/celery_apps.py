@@ -17,7 +17,7 @@ class GivenCelery(Celery):
 
     def on_init(self) -> None:
         """Have the URLs looked up among what was given; called by Celery once the app is made."""
-        object.__setattr__(self.conf, "__class__", GivenSettings)  # by itself it would take this for a setting
+        object.__setattr__(self.conf, "__class__", GivenSettings)  # a plain assignment would add a setting
 
 
 class GivenLoader(AppLoader):

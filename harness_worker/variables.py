@@ -1,4 +1,4 @@
-"""Settings from environment variables: what ``config.py`` of both packages share. Nothing is read here."""
+"""Settings from environment variables: what ``config.py`` of both packages share."""
 
 from __future__ import annotations
 

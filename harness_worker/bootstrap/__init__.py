@@ -1,3 +1,3 @@
-"""Wires the parts together; only this package does."""
+"""Wires the parts together; ``entrypoints/worker`` adds what runs beside a worker's tasks."""
 
 from __future__ import annotations
