@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import signal
 import subprocess
-import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +16,7 @@ from harness_worker.entrypoints.stack.failures import start_failure
 from harness_worker.entrypoints.stack.home import Home
 from harness_worker.entrypoints.stack.info import StackInfo, from_ready_line
 from harness_worker.errors import TransientError
+from harness_worker.threads.timeouts import within
 
 _START_TIMEOUT_S: Final = 180.0
 _DRAIN_SLACK_S: Final = 10.0
@@ -88,14 +87,12 @@ def _await_ready(process: subprocess.Popen[str], log: Path) -> StackInfo:
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:
-    lines: queue.Queue[str] = queue.Queue()
     output = process.stdout
     if output is None:
         return ""
-    threading.Thread(target=lambda: lines.put(output.readline()), daemon=True).start()
     try:
-        return lines.get(timeout=_START_TIMEOUT_S)
-    except queue.Empty:
+        return within(_START_TIMEOUT_S, output.readline)
+    except TimeoutError:
         raise TransientError(f"the stack was not ready after {_START_TIMEOUT_S:g} s") from None
 
 
