@@ -7,7 +7,7 @@ any time; faults that struck are recorded in its file ``fired`` (:mod:`.ledger`)
 from __future__ import annotations
 
 from harness_worker.faults.injector import Faults
-from harness_worker.faults.ledger import Fired, Ledger
+from harness_worker.faults.ledger import Ledger
 from harness_worker.faults.plan import Action, Fault, parse_plan, write_plan
 from harness_worker.faults.points import Point
 from harness_worker.faults.wrapping import faulty_deadline, faulty_fleet, faulty_models, strike_before_ack
@@ -16,7 +16,6 @@ __all__ = [
     "Action",
     "Fault",
     "Faults",
-    "Fired",
     "Ledger",
     "Point",
     "faulty_deadline",

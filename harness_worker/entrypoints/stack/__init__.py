@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness_worker.entrypoints.stack.info import ProcessInfo, StackInfo, running_stack
+from harness_worker.entrypoints.stack.info import StackInfo, running_stack
 from harness_worker.entrypoints.stack.subprocess_stack import open_stack
 
-__all__ = ["ProcessInfo", "StackInfo", "open_stack", "running_stack"]
+__all__ = ["StackInfo", "open_stack", "running_stack"]
