@@ -367,11 +367,11 @@ class Gate(Protocol):
         """
         ...
 
-    def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
+    def admit(self, run: RunningCall, cap_ms: int) -> Admitted:
         """Ask to start a read; at most one ``OK`` is given for each (call, attempt)."""
         ...
 
-    def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
+    def admits_write(self, run: RunningCall) -> bool:
         """Whether a write may start: ``False`` only if the gate exists, and is closed or knows a higher attempt."""
         ...
 

@@ -74,7 +74,7 @@ def opened(gate: Gate, *passes: GatePass, fence: int = 1) -> str:
 
 def admit(gate: Gate, turn_id: str, call_id: str = READ, attempt: int = 1, runner: str = RUNNER) -> Admission:
     """Ask the gate to admit a read that may run for a minute."""
-    return gate.admit(turn_id, call_id, attempt, MINUTE_MS, runner).answer
+    return gate.admit(a_run(turn_id, call_id, attempt, runner), MINUTE_MS).answer
 
 
 def running(gate: Gate, *passes: GatePass) -> str:

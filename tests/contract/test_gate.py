@@ -169,10 +169,10 @@ def test_close_of_a_turn_that_is_over_lets_nothing_in_and_repeats_be(gate: Gate)
 def test_admit_gives_the_ticket_and_the_shorter_time(gate: Gate) -> None:
     """A read may run for its own cap or the rest of the turn, whichever is shorter; the ticket says what to run."""
     turn_id = opened(gate, a_pass("0.0", ticket='{"tool": "é"}'), a_pass("0.1", remaining_ms=10_000))
-    capped = gate.admit(turn_id, "0.0", 1, 5_000, RUNNER)
+    capped = gate.admit(a_run(turn_id), 5_000)
     assert (capped.answer, capped.ticket) == (Admission.OK, '{"tool": "é"}')
     assert 4_000 < capped.remaining_ms <= 5_000
-    assert 5_000 < gate.admit(turn_id, "0.1", 1, MINUTE_MS, RUNNER).remaining_ms <= 10_000
+    assert 5_000 < gate.admit(a_run(turn_id, "0.1"), MINUTE_MS).remaining_ms <= 10_000
 
 
 @pytest.mark.parametrize(("call_id", "attempt"), [("0.9", 1), (READ, 2), (READ, 0)])
@@ -238,16 +238,16 @@ def test_admit_through_a_closed_gate_is_closed(gate: Gate) -> None:
 def test_admits_write_refuses_a_superseded_attempt(gate: Gate, attempt: int, admitted: bool) -> None:
     """A write starts unless the gate knows a higher attempt of it."""
     turn_id = opened(gate, a_pass(attempt=2))
-    assert gate.admits_write(turn_id, READ, attempt) is admitted
+    assert gate.admits_write(a_run(turn_id, attempt=attempt)) is admitted
 
 
 def test_admits_write_only_minds_a_gate_that_is_there(gate: Gate) -> None:
     """SQL decides about writes: a flushed gate refuses none of them, a closed one all."""
-    assert gate.admits_write(new_turn_id(), READ, 1)
+    assert gate.admits_write(a_run(new_turn_id()))
     turn_id = opened(gate)
-    assert gate.admits_write(turn_id, "0.9", 1)
+    assert gate.admits_write(a_run(turn_id, "0.9"))
     gate.close(turn_id, 1)
-    assert not gate.admits_write(turn_id, READ, 1)
+    assert not gate.admits_write(a_run(turn_id))
 
 
 # --- attempts -------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_a_higher_attempt_supersedes(gate: Gate) -> None:
     assert not gate.complete(a_run(turn_id), "late")
     assert state(gate, turn_id, attempt=1) is ReadState.GONE
     assert state(gate, turn_id, attempt=2) is ReadState.UNADMITTED
-    assert gate.admit(turn_id, READ, 2, MINUTE_MS, RUNNER).ticket == "again"
+    assert gate.admit(a_run(turn_id, attempt=2), MINUTE_MS).ticket == "again"
 
 
 def test_a_higher_attempt_starts_without_a_completion(gate: Gate) -> None:
@@ -290,7 +290,7 @@ def test_another_call_by_a_known_name_begins_anew(gate: Gate, attempt: int) -> N
     assert [read.state for read in gate.settle(turn_id, 1, anew, close=False)] == [ReadState.UNADMITTED]
     assert gate.open(turn_id, 1, [a_pass(attempt=attempt, ticket="new", tool_use_id="toolu_2")])
     assert [read.state for read in gate.settle(turn_id, 1, anew, close=False)] == [ReadState.UNADMITTED]
-    assert gate.admit(turn_id, READ, attempt, MINUTE_MS, RUNNER).ticket == "new"
+    assert gate.admit(a_run(turn_id, attempt=attempt), MINUTE_MS).ticket == "new"
 
 
 # --- completing -----------------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def test_complete_through_a_closed_gate_is_refused(gate: Gate) -> None:
 def test_complete_past_its_own_cap_is_refused(gate: Gate) -> None:
     """A read's own cap counts from its admission, and is a deadline like the turn's."""
     turn_id = opened(gate)
-    assert gate.admit(turn_id, READ, 1, 20, RUNNER).answer is Admission.OK
+    assert gate.admit(a_run(turn_id), 20).answer is Admission.OK
     wait_until(lambda: beaten(gate, turn_id) is ReadState.EXPIRED, "the read's own cap to pass")
     assert not gate.complete(a_run(turn_id), "x")
 
@@ -358,7 +358,7 @@ def test_complete_past_its_own_cap_is_refused(gate: Gate) -> None:
 def test_complete_past_the_deadline_is_refused_before_anyone_settles(gate: Gate) -> None:
     """The deadline itself closes the read: what comes after it is late, even if nobody has settled."""
     turn_id = opened(gate)
-    assert gate.admit(turn_id, READ, 1, -1, RUNNER).answer is Admission.OK
+    assert gate.admit(a_run(turn_id), -1).answer is Admission.OK
     assert not gate.complete(a_run(turn_id), "x")
 
 
@@ -403,7 +403,7 @@ def test_settle_of_an_attempt_not_opened_yet_says_unadmitted(gate: Gate) -> None
     assert state(gate, turn_id, attempt=1) is ReadState.LOST
     assert state(gate, turn_id, attempt=2) is ReadState.UNADMITTED
     assert gate.open(turn_id, 1, [a_pass(attempt=2)])
-    assert gate.admit(turn_id, READ, 2, MINUTE_MS, RUNNER).answer is Admission.OK
+    assert gate.admit(a_run(turn_id, attempt=2), MINUTE_MS).answer is Admission.OK
 
 
 def test_settle_of_a_call_not_opened_yet_says_unadmitted(gate: Gate) -> None:
@@ -459,7 +459,7 @@ def test_close_without_gate_makes_none(gate: Gate) -> None:
     turn_id = new_turn_id()
     gate.close(turn_id, 1)
     gate.close(turn_id, 1, is_over=True)
-    assert gate.admits_write(turn_id, READ, 1)
+    assert gate.admits_write(a_run(turn_id))
     assert gate.raise_fence(turn_id, 1)
 
 
@@ -501,7 +501,7 @@ def test_settle_with_close_reports_as_found_and_closes(gate: Gate) -> None:
 def test_settle_says_expired_of_a_closed_read_that_had_its_time(gate: Gate) -> None:
     """A read closed early may run again, one alive at its deadline timed out; if both apply, the deadline wins."""
     turn_id = opened(gate)
-    gate.admit(turn_id, READ, 1, 20, RUNNER)
+    gate.admit(a_run(turn_id), 20)
     state(gate, turn_id, close=True)
     wait_until(lambda: beaten(gate, turn_id) is ReadState.EXPIRED, "the closed read's deadline to pass")
     gate.lose(a_run(turn_id))
@@ -511,7 +511,7 @@ def test_settle_says_expired_of_a_closed_read_that_had_its_time(gate: Gate) -> N
 def test_settle_says_lost_of_a_read_that_died_before_its_deadline(gate: Gate) -> None:
     """Although nobody looked before the deadline, it did not use its whole time, and may run again."""
     turn_id = opened(gate)
-    assert gate.admit(turn_id, READ, 1, 20, RUNNER).answer is Admission.OK
+    assert gate.admit(a_run(turn_id), 20).answer is Admission.OK
     gate.lose(a_run(turn_id))
     wait_until(lambda: admit(gate, turn_id) is Admission.CLOSED, "its deadline to pass")
     assert state(gate, turn_id) is ReadState.LOST
@@ -521,7 +521,7 @@ def test_settle_says_lost_of_a_read_that_died_before_its_deadline(gate: Gate) ->
 def test_settle_waits_for_a_read_that_may_have_had_its_time(hasty_gate: Gate) -> None:
     """Past its deadline, a silent read counts as alive until its last heartbeat is too old, and then as lost."""
     turn_id = opened(hasty_gate)
-    assert hasty_gate.admit(turn_id, READ, 1, 1, RUNNER).answer is Admission.OK
+    assert hasty_gate.admit(a_run(turn_id), 1).answer is Admission.OK
     wait_until(lambda: admit(hasty_gate, turn_id) is Admission.CLOSED, "its deadline to pass")
     assert state(hasty_gate, turn_id) in (ReadState.LIVE, ReadState.LOST)
     wait_until(lambda: state(hasty_gate, turn_id) is ReadState.LOST, "its beat to be old")
@@ -621,5 +621,5 @@ def test_read_that_waited_too_long_does_not_go_on(gate: Gate) -> None:
     settle(gate, turn_id, close=True)
     assert not gate.goes_on(a_run(turn_id))
     turn_id = opened(gate)
-    assert gate.admit(turn_id, READ, 1, 1, RUNNER).answer is Admission.OK
+    assert gate.admit(a_run(turn_id), 1).answer is Admission.OK
     wait_until(lambda: not gate.goes_on(a_run(turn_id)), "its cap to pass")

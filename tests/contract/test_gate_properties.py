@@ -40,7 +40,7 @@ class Step:
     def on(self, gate: Gate, turn_id: str) -> Any:  # noqa: ANN401 - whatever the operation replies
         """Perform the step on the gate of ``turn_id``."""
         operation: Callable[..., Any] = getattr(gate, self.name)
-        if self.name in ("complete", "lose", "goes_on"):
+        if self.name in ("admit", "admits_write", "complete", "lose", "goes_on"):
             run, *rest = self.arguments
             return operation(replace(run, turn_id=turn_id), *rest)
         if self.name == "beat":
@@ -63,9 +63,9 @@ def histories(uses: st.SearchStrategy[str]) -> st.SearchStrategy[list[Step]]:
         step("open", fences, passes),
         step("close", fences),
         step("settle", fences, reads, close=st.booleans()),
-        step("admit", call_ids, attempts, times_ms, runners),
-        step("admit", call_ids, attempts, times_ms, runners),
-        step("admits_write", call_ids, attempts),
+        step("admit", runs, times_ms),
+        step("admit", runs, times_ms),
+        step("admits_write", runs),
         step("complete", runs, st.sampled_from(["x", "y"])),
         step("complete", runs, st.sampled_from(["x", "y"])),
         step("beat", st.lists(runs, min_size=1, max_size=2)),
@@ -135,7 +135,7 @@ class Promises:
             case "settle":
                 self._settled(one, reply)
             case "admit":
-                self._admitted(one, reply)
+                self._admitted(one.arguments[0], reply)
             case "complete":
                 self._completed(*one.arguments, accepted=reply)
             case "flush":
@@ -143,12 +143,11 @@ class Promises:
             case _:
                 pass
 
-    def _admitted(self, one: Step, reply: Admitted) -> None:
+    def _admitted(self, run: RunningCall, reply: Admitted) -> None:
         if reply.answer is Admission.OK:
-            run = (one.arguments[0], one.arguments[1])
             assert self.is_open, "nothing starts through a closed gate"
-            assert run not in self.admitted, "an attempt is admitted once"
-            self.admitted.add(run)
+            assert (run.call_id, run.attempt) not in self.admitted, "an attempt is admitted once"
+            self.admitted.add((run.call_id, run.attempt))
 
     def _completed(self, run: RunningCall, completion: str, *, accepted: bool) -> None:
         if accepted:

@@ -102,7 +102,7 @@ def test_read_of_a_closed_gate_does_not_run(reading: Engine) -> None:
 
 def test_read_of_a_dead_process_does_not_run_again_by_redelivery(reading: Engine) -> None:
     """An attempt is admitted once, so a coordinator must send another attempt."""
-    reading.gate.admit(TURN_ID, "0.0", 1, 10_000, "host/1")
+    reading.gate.admit(reading.alive(), 10_000)
     reading.gate.lose(reading.alive())
     assert reading.run(runner="host/2") is Canvas.CONTINUES
     assert reading.ran == []

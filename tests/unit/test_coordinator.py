@@ -23,6 +23,7 @@ from harness_worker.ports import ModelReply
 from harness_worker.turn import coordinator
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
+from tests.contract.gate_kit import a_run
 from tests.unit.builders import NOW, TIMING, a_turn
 from tests.unit.engine_kit import MODEL_TIMEOUT_S, TIMEOUT_S, TURN_ID, Engine, answers, asks, raising
 from tests.unit.hook_kit import Recorder
@@ -78,7 +79,7 @@ def test_message_leaves_after_commit_and_gate(engine: Engine) -> None:
     seen: list[tuple[str, bool]] = []
 
     def look() -> None:
-        admitted = engine.gate.admit(TURN_ID, "0.0", 1, 1_000, "host/9")
+        admitted = engine.gate.admit(a_run(TURN_ID), 1_000)
         seen.append((engine.calls[0].status.value, bool(admitted.ticket)))
 
     engine.seen_sent.before["chain"].append(look)
@@ -724,7 +725,7 @@ def test_result_that_cannot_be_read_keeps_no_turn_from_its_end(engine: Engine) -
     """A later version may have written it, in a shape that this one does not know."""
     engine.dispatched("look")
     run = engine.alive()
-    engine.gate.admit(TURN_ID, run.call_id, run.attempt, 60_000, run.runner)
+    engine.gate.admit(run, 60_000)
     assert engine.gate.complete(run, '{"kind": "ToolOutcomeOfTheFuture"}')
     engine.advance()
     assert engine.turn.stop_reason is StopReason.INTERNAL

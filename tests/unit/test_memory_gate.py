@@ -6,7 +6,7 @@ import pytest
 
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.core.reads import ReadState
-from tests.contract.gate_kit import READ, RUNNER, a_run, opened, running, settle, state
+from tests.contract.gate_kit import a_run, opened, running, settle, state
 from tests.unit.engine_kit import SetClock
 
 TTL_S = 6.0
@@ -41,7 +41,7 @@ def test_a_cap_counts_from_admission(gate: MemoryGate, clock: SetClock, after_s:
     """Queueing is not counted against a read's own cap, and the last moment belongs to it."""
     turn_id = opened(gate)
     clock.now_s += 30.0
-    assert gate.admit(turn_id, READ, 1, 2_000, RUNNER).remaining_ms == 2_000
+    assert gate.admit(a_run(turn_id), 2_000).remaining_ms == 2_000
     clock.now_s += after_s
     assert gate.complete(a_run(turn_id), "x") is accepted
 

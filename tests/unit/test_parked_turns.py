@@ -130,7 +130,7 @@ def test_approved_call_that_runs_again_is_not_asked_about_again(engine: Engine) 
     engine.dispatched("ask_look")
     engine.answer("0.0", "approve")
     engine.advance()
-    engine.seen_gate.admit(engine.turn.id, "0.0", 1, 10_000, "host/1")
+    engine.seen_gate.admit(engine.alive(), 10_000)
     engine.gate.lose(engine.alive())
     engine.advance()
     assert engine.calls[0].attempt == 2

@@ -12,6 +12,7 @@ from harness_worker.ports import HeldTurn, ModelReply
 from harness_worker.turn.retries import HAND_IN_TRIES
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
+from tests.contract.gate_kit import a_run
 from tests.unit.builders import DEADLINE, NOW, TIMING
 from tests.unit.engine_kit import TURN_ID, Engine, answers, asks, raising
 
@@ -223,7 +224,7 @@ def test_stopped_coordinator_does_not_make_a_flushed_gate_anew() -> None:
     engine.dispatched("look")
     assert engine.turn.status is TurnStatus.CANCELLED
     assert engine.sent.chains == []
-    assert engine.gate.admit(TURN_ID, "0.0", 1, 1_000, "host/1").ticket == ""
+    assert engine.gate.admit(a_run(TURN_ID), 1_000).ticket == ""
 
 
 def test_coordinator_stopped_after_its_claim_does_not_make_a_flushed_gate_anew() -> None:
@@ -306,7 +307,7 @@ def test_lost_process_is_found_at_once_when_its_parent_tells() -> None:
     """A read's second attempt does not wait until the first one's lease ends."""
     engine = Engine()
     engine.dispatched("look")
-    engine.gate.admit(TURN_ID, "0.0", 1, 10_000, "host/1")
+    engine.gate.admit(engine.alive(), 10_000)
     engine.gate.lose(engine.alive())
     engine.advance()
     assert [(call.attempt, call.status) for call in engine.calls] == [(2, CallStatus.PENDING)]

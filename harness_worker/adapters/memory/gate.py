@@ -57,28 +57,28 @@ class MemoryGate:
                 return [SettledRead(call_id=read.call_id, state=ReadState.GONE) for read in reads]
             return [self._settled(gate, read, close=close) for read in reads]
 
-    def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
+    def admit(self, run: RunningCall, cap_ms: int) -> Admitted:
         """See ``ports.Gate.admit``."""
         with self._lock:
-            gate = self._turns.get(turn_id)
-            entry = gate.entry(call_id, attempt) if gate and gate.is_open else None
+            gate = self._turns.get(run.turn_id)
+            entry = gate.entry(run.call_id, run.attempt) if gate and gate.is_open else None
             if gate is None or entry is None:
                 return Admitted(answer=Admission.CLOSED)
             now_ms = self._now_ms
             refusal = entry.refusal(now_ms, self._ttl_ms)
             if refusal is not None:
                 return Admitted(answer=refusal)
-            entry = gate.calls[call_id] = entry.admitted(runner, self._clock(), now_ms, cap_ms)
+            entry = gate.calls[run.call_id] = entry.admitted(run.runner, self._clock(), now_ms, cap_ms)
             return Admitted(answer=Admission.OK, remaining_ms=max(0, entry.deadline_ms - now_ms), ticket=entry.ticket)
 
-    def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
+    def admits_write(self, run: RunningCall) -> bool:
         """See ``ports.Gate.admits_write``."""
         with self._lock:
-            gate = self._turns.get(turn_id)
+            gate = self._turns.get(run.turn_id)
             if gate is None:
                 return True
-            known = gate.calls.get(call_id)
-            return gate.is_open and (known is None or known.attempt <= attempt)
+            known = gate.calls.get(run.call_id)
+            return gate.is_open and (known is None or known.attempt <= run.attempt)
 
     def goes_on(self, run: RunningCall) -> bool:
         """See ``ports.Gate.goes_on``."""

@@ -40,15 +40,15 @@ class RedisGate:
         replies = self._client.run(contracts.settle(_key(turn_id), fence, self._ttl_ms, close, reads))
         return [_settled(read.call_id, reply) for read, reply in zip(reads, replies, strict=True)]
 
-    def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
+    def admit(self, run: RunningCall, cap_ms: int) -> Admitted:
         """See ``ports.Gate.admit``."""
-        reply = self._client.run(contracts.admit(_key(turn_id), call_id, attempt, cap_ms, self._ttl_ms, runner))
-        answer, remaining_ms, ticket = reply
+        sent = contracts.admit(_key(run.turn_id), run.call_id, run.attempt, cap_ms, self._ttl_ms, run.runner)
+        answer, remaining_ms, ticket = self._client.run(sent)
         return Admitted(answer=Admission(answer), remaining_ms=remaining_ms, ticket=ticket)
 
-    def admits_write(self, turn_id: str, call_id: str, attempt: int) -> bool:
+    def admits_write(self, run: RunningCall) -> bool:
         """See ``ports.Gate.admits_write``."""
-        return bool(self._client.run(contracts.admits_write(_key(turn_id), call_id, attempt)))
+        return bool(self._client.run(contracts.admits_write(_key(run.turn_id), run.call_id, run.attempt)))
 
     def goes_on(self, run: RunningCall) -> bool:
         """See ``ports.Gate.goes_on``."""

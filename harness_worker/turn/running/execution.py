@@ -72,7 +72,7 @@ class Execution:
     def gate_lets(self, job: Job) -> bool:
         """Whether the gate lets a write start or a body go on; a gate that is gone or silent forbids nothing."""
         try:
-            return self.gate.admits_write(job.turn_id, job.call_id, job.attempt)
+            return self.gate.admits_write(job)
         except TransientError as error:
             log.warning("gate did not answer for %s, going on: %s", job, error)
             return True

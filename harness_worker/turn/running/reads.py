@@ -56,7 +56,7 @@ class ReadRunner:
         spec = self.execution.spec_of(job)
         cap_ms = int((UNSERVED_S if spec is None else spec.timeout_s) * 1_000)
         asked = self.clock.monotonic()
-        admitted = self.gate.admit(job.turn_id, job.call_id, job.attempt, cap_ms, job.runner)
+        admitted = self.gate.admit(job, cap_ms)
         if admitted.answer is Admission.DUPLICATE:
             return Canvas.STAYS
         if admitted.answer is Admission.OK:

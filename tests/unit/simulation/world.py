@@ -115,11 +115,11 @@ class WatchedGate(MemoryGate):
 
     laws: Mapping[str, Laws]
 
-    def admit(self, turn_id: str, call_id: str, attempt: int, cap_ms: int, runner: str) -> Admitted:
+    def admit(self, run: RunningCall, cap_ms: int) -> Admitted:
         """Ask, then note a yes."""
-        admitted = super().admit(turn_id, call_id, attempt, cap_ms, runner)
+        admitted = super().admit(run, cap_ms)
         if admitted.answer is Admission.OK:
-            self.laws[turn_id].admitted()
+            self.laws[run.turn_id].admitted()
         return admitted
 
     def goes_on(self, run: RunningCall) -> bool:
