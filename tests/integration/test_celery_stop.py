@@ -39,7 +39,7 @@ def knock():
 
 def run(is_revoked, body):
     try:
-        with SignalDeadline()(100.0, lambda: is_revoked):
+        with SignalDeadline(100.0, lambda: is_revoked):
             body()
     except DeadlineReached:
         return "stopped"
@@ -529,7 +529,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 ending = int(sys.argv[1])
 signal.signal(ending, leave)  # as billiard does
 try:
-    with SignalDeadline()(100.0, lambda: False):
+    with SignalDeadline(100.0, lambda: False):
         os.kill(os.getpid(), ending)
         time.sleep(50)
 except SystemExit:
@@ -542,7 +542,7 @@ from harness_worker.adapters.celery.soft_deadline import SignalDeadline
 from harness_worker.ports import DeadlineReached
 
 def wait():
-    with SignalDeadline()(100.0, lambda: True):
+    with SignalDeadline(100.0, lambda: True):
         started.append(subprocess.Popen(["sleep", "50"]))
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(50)
@@ -570,7 +570,7 @@ from harness_worker.ports import DeadlineReached
 
 def run(limit_s, body):
     try:
-        with SignalDeadline()(limit_s, lambda: False):
+        with SignalDeadline(limit_s, lambda: False):
             body()
     except DeadlineReached:
         return "stopped"
@@ -600,7 +600,7 @@ from harness_worker.ports import DeadlineReached
 keep_knocks_for_bodies()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
 try:
-    with SignalDeadline()(0.1, lambda: False):
+    with SignalDeadline(0.1, lambda: False):
         with suppress(SoftTimeLimitExceeded):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
             time.sleep(5)
@@ -623,7 +623,7 @@ def end_at_once(_, seconds):
 keep_knocks_for_bodies()
 signal.setitimer = end_at_once
 try:
-    with SignalDeadline()(0.001, lambda: False):
+    with SignalDeadline(0.001, lambda: False):
         print("began")
 except DeadlineReached:
     print("stopped")
@@ -638,7 +638,7 @@ from harness_worker.ports import DeadlineReached
 
 for left_s in (0.0, -1.0):
     try:
-        with SignalDeadline()(left_s, lambda: False):
+        with SignalDeadline(left_s, lambda: False):
             time.sleep(50)
     except DeadlineReached:
         print("stopped")
@@ -650,7 +650,7 @@ from harness_worker.adapters.celery.soft_deadline import SignalDeadline
 from harness_worker.ports import DeadlineReached
 
 try:
-    with SignalDeadline()(5.0, lambda: False):
+    with SignalDeadline(5.0, lambda: False):
         raise SoftTimeLimitExceeded("of the fleet")
 except DeadlineReached:
     print("stopped")
@@ -671,7 +671,7 @@ def fork_and_be_stopped():
 
 for _ in range(MOST_DEAD + 20):
     try:
-        with SignalDeadline()(50.0, lambda: False):
+        with SignalDeadline(50.0, lambda: False):
             fork_and_be_stopped()
     except DeadlineReached:
         pass

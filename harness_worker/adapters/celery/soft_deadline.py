@@ -37,14 +37,12 @@ class SignalDeadline:
     knock for a body that swallowed the first. Neither reaches the harness's own code: outside a body, they are blocked
     or ignored. A signal to terminate ends the process at once, as a crash would, because nobody can say what the body
     has done by then.
+
+    Args:
+        remaining_s: After how many seconds the body is stopped.
+        is_revoked: Whether the body may be stopped by ``SIGUSR1`` before that.
     """
 
-    def __call__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> _Armed:
-        """Return a context whose body is stopped after ``remaining_s`` seconds, or by ``SIGUSR1`` if it is revoked."""
-        return _Armed(remaining_s, is_revoked)
-
-
-class _Armed:
     def __init__(self, remaining_s: float, is_revoked: Callable[[], bool]) -> None:
         self._remaining_s = max(remaining_s, 0.001)
         self._until = time.monotonic() + self._remaining_s

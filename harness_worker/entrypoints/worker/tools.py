@@ -35,12 +35,11 @@ def serve_tools(
     fleet: Fleet, registry: Registry, knowledge: Knowledge, faults: Faults | None
 ) -> tuple[CallHeartbeat, ...]:
     """Register a task for each tool, and return what runs beside them, not started yet."""
-    deadline = SignalDeadline()
     runner = make_call_runner(
         fleet,
         registry=registry,
         knowledge=knowledge,
-        soft_deadline=deadline if faults is None else faulty_deadline(deadline, faults),
+        soft_deadline=SignalDeadline if faults is None else faulty_deadline(SignalDeadline, faults),
         count=fleet.count,
         on_failure=leave_after_job,
     )
