@@ -66,7 +66,7 @@ def test_write_is_repeated_more_than_once_if_it_is_patient(sqlite_url: str, is_p
         asked.append(connection)
         if len(asked) < 3:
             raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
-        return TransactionResult(value=None, writes=())
+        return TransactionResult(value=None)
 
     engine = make_engine(sqlite_url)
     with nullcontext() if is_patient else pytest.raises(TransientError):

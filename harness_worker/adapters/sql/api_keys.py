@@ -35,11 +35,7 @@ class SqlApiKeys:
         expires_at = None if days is None else db_now() + days * DAY_S
         row = {"id": key_id, "digest": digest, "tenant": tenant, "name": name, "expires_at": expires_at}
         added = insert(api_keys).values(**row, created_at=db_now()).returning(*_COLUMNS)
-
-        def work(connection: Connection) -> TransactionResult[ApiKey]:
-            return TransactionResult(value=_key_of(connection.execute(added).one()), writes=())
-
-        return write(self._engine, work)
+        return write(self._engine, lambda connection: TransactionResult(value=_key_of(connection.execute(added).one())))
 
     def listed(self, tenant: str | None) -> list[tuple[ApiKey, float]]:
         """All keys, or those of one tenant, each with the database's time; by tenant, oldest first."""
@@ -59,7 +55,7 @@ class SqlApiKeys:
         def work(connection: Connection) -> TransactionResult[tuple[ApiKey, bool] | None]:
             changed = connection.execute(change).rowcount == 1
             row = connection.execute(select(*_COLUMNS).where(one)).one_or_none()
-            return TransactionResult(value=None if row is None else (_key_of(row), changed), writes=())
+            return TransactionResult(value=None if row is None else (_key_of(row), changed))
 
         return write(self._engine, work)
 

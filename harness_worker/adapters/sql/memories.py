@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, select
+from sqlalchemy import Engine, bindparam, delete, func, select
 
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import AnySelect, fetch
@@ -30,7 +30,7 @@ _LISTED: Final = (
     .where(*_WHOSE)
     .order_by(memories.c.created_at.desc(), memories.c.turn_id, memories.c.position)
 )
-_FORGET: Final = delete(memories).where(*_WHOSE).returning(memories.c.position)
+_FORGET: Final = delete(memories).where(*_WHOSE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,7 @@ class SqlMemories:
 
     def forget(self, tenant: str, scope: str) -> int:
         """Remove all memories in a scope of a tenant; returns how many there were."""
-
-        def work(connection: Connection) -> TransactionResult[int]:
-            gone = connection.execute(_FORGET, {"of_tenant": tenant, "of_scope": scope}).all()
-            return TransactionResult(value=len(gone), writes=())
-
-        return write(self._engine, work)
+        whose = {"of_tenant": tenant, "of_scope": scope}
+        return write(
+            self._engine, lambda connection: TransactionResult(value=connection.execute(_FORGET, whose).rowcount)
+        )

@@ -69,7 +69,7 @@ class SqlScores:
         def work(connection: Connection) -> TransactionResult[T | None]:
             locked = connection.execute(_LOCKED, key).one_or_none()
             if locked is None:
-                return TransactionResult(value=None, writes=())
+                return TransactionResult(value=None)
             before = _row(locked)
             now = connection.execute(NOW).scalar_one()
             after, result = rule(before, now)

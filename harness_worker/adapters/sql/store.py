@@ -168,7 +168,7 @@ class SqlTurnStore:
         def work(connection: Connection) -> TransactionResult[Decided[T]]:
             snapshot = self._snapshot(connection, turn_id)
             if snapshot is None:
-                return TransactionResult(value=Decided(result=None), writes=())
+                return TransactionResult(value=Decided(result=None))
             decision = decide(snapshot)
             changes = changes_of(snapshot, decision, artifact_ttl_s=self._artifact_ttl_s)
             decided = Decided(result=decision.result, events=changes.events)
@@ -225,9 +225,7 @@ class SqlTurnStore:
             if others := [visit for visit in visits if visit not in goes_on]:  # locked, or lost
                 held = connection.execute(HELD_TURNS, {"visits": others})
                 goes_on |= {HeldTurn(*row): True for row in held}
-            return TransactionResult(
-                value=frozenset(visit for visit in visits if not goes_on.get(visit, False)), writes=()
-            )
+            return TransactionResult(value=frozenset(visit for visit in visits if not goes_on.get(visit, False)))
 
         return write(self._beats, work)
 
@@ -297,7 +295,7 @@ class SqlTurnStore:
 def _queue(connection: Connection, turn: Turn, take_place: sessions.TakePlace) -> TransactionResult[list[Event]]:
     placed = connection.execute(take_place, {**_session_of(turn), "turn_id": turn.id}).one_or_none()
     if placed is None:
-        return TransactionResult(value=[], writes=())
+        return TransactionResult(value=[])
     number, now = placed
     ahead = [row.id for row in connection.execute(sessions.UNFINISHED, _session_of(turn))] if number > 1 else []
     queued = queued_at(replace(turn, number=number, waits=bool(ahead)), now)

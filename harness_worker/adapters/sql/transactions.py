@@ -27,10 +27,10 @@ LONGEST_S = 6.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionResult(Generic[T]):
-    """What a transaction comes to: the value for its caller, and what it writes."""
+    """What a transaction results in: the value for its caller, and what is still to be written."""
 
     value: T
-    writes: Sequence[Write]
+    writes: Sequence[Write] = ()
 
 
 def write(engine: Engine, work: Callable[[Connection], TransactionResult[T]], *, is_patient: bool = True) -> T:
