@@ -55,6 +55,13 @@ def test_gate_without_redis_is_transient(operation: Callable[[Gate], object]) ->
         operation(gate)
 
 
+def test_heartbeat_without_calls_needs_no_redis() -> None:
+    """A worker that runs nothing has nothing to report, and logs no failure, while Redis is away."""
+    away = RedisClient(f"redis://127.0.0.1:{free_port()}/0")
+    RedisGate(away, lease_ttl_s=LONG_TTL_S).beat([])
+    RedisLocks(away, lease_ttl_s=LONG_TTL_S).beat([])
+
+
 @pytest.mark.parametrize("operation", ["raise_fence", "admit", "lose"])
 def test_gate_on_a_redis_that_refuses_is_transient(operation: str) -> None:
     """A Redis that lacks its replicas may soon have them again."""

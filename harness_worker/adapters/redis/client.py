@@ -75,11 +75,13 @@ class RedisClient:
                 self.run(one)
 
     def batch(self, commands: Sequence[Sequence[str | int]]) -> list[Any]:
-        """Send several commands in one round trip and return their replies.
+        """Send several commands in one round trip and return their replies; without any, Redis is not asked.
 
         Raises:
             TransientError: Redis did not answer, or refused one of them; the others were done.
         """
+        if not commands:
+            return []
         with redis_errors_are_transient():
             return self._live.batch(commands)
 

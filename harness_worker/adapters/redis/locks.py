@@ -36,8 +36,7 @@ class RedisLocks:
 
     def beat(self, runs: Sequence[RunningCall]) -> None:
         """See ``ports.Locks.beat``; one round trip. A holder that is gone is not revived."""
-        if runs:
-            self._client.batch([("PEXPIRE", _holder(run), self._ttl_ms) for run in runs])
+        self._client.batch([("PEXPIRE", _holder(run), self._ttl_ms) for run in runs])
 
     def lose(self, run: RunningCall) -> None:
         """See ``ports.Locks.lose``."""

@@ -94,25 +94,11 @@ def _lose_read(gate: Gate, run: RunningCall, *, overran: bool) -> None:
 
 def _heartbeats(fleet: Fleet, registry: Registry) -> tuple[CallHeartbeat, ...]:
     """One thread for each: a silent gate must not cost writes their leases, nor a silent journal the reads theirs."""
-    every_s = fleet.settings.heartbeat_s
-    beats = [("writes", partial(_beat_writes, fleet)), ("reads", partial(_beat_reads, fleet))]
-    locking = frozenset(tool.name for tool in registry.tools.values() if tool.lock is not None)
-    if locking:
-        beats.append(("locks", partial(_beat_locks, fleet, locking)))
-    return tuple(CallHeartbeat(what, beat, every_s=every_s) for what, beat in beats)
-
-
-def _beat_locks(fleet: Fleet, locking: frozenset[str]) -> None:
-    fleet.locks.beat(active_calls_of(locking))
-
-
-def _beat_writes(fleet: Fleet) -> None:
-    writes = active_calls(reads=False)
-    if writes:
-        fleet.store.beat_calls(writes, fleet.settings.lease_ttl_s)
-
-
-def _beat_reads(fleet: Fleet) -> None:
-    reads = active_calls(reads=True)
-    if reads:
-        fleet.gate.beat(reads)
+    settings = fleet.settings
+    beats: dict[str, Callable[[], None]] = {
+        "writes": lambda: fleet.store.beat_calls(active_calls(reads=False), settings.lease_ttl_s),
+        "reads": lambda: fleet.gate.beat(active_calls(reads=True)),
+    }
+    if locking := frozenset(tool.name for tool in registry.tools.values() if tool.lock is not None):
+        beats["locks"] = lambda: fleet.locks.beat(active_calls_of(locking))
+    return tuple(CallHeartbeat(what, beat, every_s=settings.heartbeat_s) for what, beat in beats.items())
