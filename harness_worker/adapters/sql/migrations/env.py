@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from alembic import context
 
-from harness_worker.schema import metadata
-
-context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)
+context.configure(connection=context.config.attributes["connection"])
 context.run_migrations()

@@ -7,8 +7,6 @@ from alembic import op
 
 revision: str = "0001"
 down_revision: str | None = None
-branch_labels: None = None
-depends_on: None = None
 
 
 def upgrade() -> None:

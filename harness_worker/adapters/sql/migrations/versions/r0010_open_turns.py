@@ -7,8 +7,6 @@ from alembic import op
 
 revision: str = "0010"
 down_revision: str | None = "0009"
-branch_labels: None = None
-depends_on: None = None
 
 OPEN = sa.text("finished_at IS NULL")
 

@@ -6,8 +6,6 @@ from alembic import op
 
 revision: str = "0011"
 down_revision: str | None = "0010"
-branch_labels: None = None
-depends_on: None = None
 
 
 def upgrade() -> None:

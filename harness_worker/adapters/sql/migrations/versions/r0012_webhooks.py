@@ -7,8 +7,6 @@ from alembic import op
 
 revision: str = "0012"
 down_revision: str | None = "0011"
-branch_labels: None = None
-depends_on: None = None
 
 IS_DUE = sa.text("due_at IS NOT NULL")
 

@@ -6,8 +6,6 @@ from alembic import op
 
 revision: str = "0014"
 down_revision: str | None = "0013"
-branch_labels: None = None
-depends_on: None = None
 
 NAMES = {"fk": "%(table_name)s_%(column_0_name)s_fkey", "pk": "%(table_name)s_pkey"}
 """As Postgres names what nobody named; SQLite leaves it without a name, by which it is found here."""

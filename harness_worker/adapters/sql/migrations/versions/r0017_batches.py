@@ -7,8 +7,6 @@ from alembic import op
 
 revision: str = "0017"
 down_revision: str | None = "0016"
-branch_labels: None = None
-depends_on: None = None
 
 OF_A_BATCH = sa.text("batch_id IS NOT NULL")
 

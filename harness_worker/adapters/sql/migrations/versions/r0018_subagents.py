@@ -7,8 +7,6 @@ from alembic import op
 
 revision: str = "0018"
 down_revision: str | None = "0017"
-branch_labels: None = None
-depends_on: None = None
 
 _CHILD = sa.text("parent_id IS NOT NULL")
 

@@ -7,8 +7,6 @@ from alembic import op
 
 revision: str = "0023"
 down_revision: str | None = "0022"
-branch_labels: None = None
-depends_on: None = None
 
 
 CARRIES = sa.text("carried IS NOT NULL")

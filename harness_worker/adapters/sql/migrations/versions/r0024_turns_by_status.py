@@ -7,8 +7,6 @@ from alembic import op
 
 revision: str = "0024"
 down_revision: str | None = "0023"
-branch_labels: None = None
-depends_on: None = None
 
 ENDED = sa.text("finished_at IS NOT NULL")
 

@@ -6,8 +6,6 @@ from alembic import op
 
 revision: str = "0025"
 down_revision: str | None = "0024"
-branch_labels: None = None
-depends_on: None = None
 
 
 def upgrade() -> None:
