@@ -1,3 +1,3 @@
-"""One module a revision."""
+"""One module per revision."""
 
 from __future__ import annotations

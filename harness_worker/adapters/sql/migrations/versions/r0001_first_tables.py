@@ -10,7 +10,7 @@ down_revision: str | None = None
 
 
 def upgrade() -> None:
-    """Make every table of the first version."""
+    """Create every table of the first version."""
     _turns()
     _messages()
     _tool_calls()

@@ -1,4 +1,4 @@
-"""Sessions: the turns of a conversation in order."""
+"""Sessions, which put the turns of a conversation in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision: str | None = "0001"
 
 
 def upgrade() -> None:
-    """Number the turns that there are, by their time, and name their sessions."""
+    """Number the existing turns by their time, and add their sessions."""
     op.add_column("turns", sa.Column("number", sa.Integer(), server_default="1", nullable=False))
     for name in ("waits", "followed"):
         op.add_column("turns", sa.Column(name, sa.Boolean(), server_default=sa.false(), nullable=False))

@@ -1,4 +1,4 @@
-"""With what a turn is sent to its model."""
+"""``turns.preparation``: the parts of a turn's prompt besides its history."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ down_revision: str | None = "0002"
 
 
 def upgrade() -> None:
-    """A turn that was sent before goes on without context, as it began."""
+    """Existing turns have none, and go on as they began, without context."""
     op.add_column("turns", sa.Column("preparation", sa.JSON(none_as_null=True)))

@@ -1,4 +1,4 @@
-"""An index for those who count the turns that have ended."""
+"""An index of the turns that have ended, by time, for whoever counts them."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ ENDED = sa.text("finished_at IS NOT NULL")
 
 
 def upgrade() -> None:
-    """Only turns that have ended are in it: one entry a turn, written once."""
+    """It holds only turns that have ended: one entry per turn, written once."""
     op.create_index("turns_ended", "turns", ["finished_at"], sqlite_where=ENDED, postgresql_where=ENDED)

@@ -1,4 +1,4 @@
-"""What a call knows of the person it waits for, and since when its turn has waited."""
+"""``tool_calls.approval``, and since when a turn is parked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ down_revision: str | None = "0004"
 
 
 def upgrade() -> None:
-    """Add the two columns; turns and calls that are there need neither."""
+    """Add the two columns, which stay empty for existing turns and calls."""
     op.add_column("turns", sa.Column("parked_at", sa.Double))
     op.add_column("tool_calls", sa.Column("approval", sa.JSON(none_as_null=True)))

@@ -1,4 +1,4 @@
-"""How an ended turn came by its answer, and what kind of tool each call is of."""
+"""The decision record of a turn, and the kind of each call's tool."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ down_revision: str | None = "0006"
 
 
 def upgrade() -> None:
-    """Add the two columns; nothing is said of turns and calls that are there."""
+    """Add the two columns, which stay empty for existing turns and calls."""
     op.add_column("turns", sa.Column("decision", sa.String(32)))
     op.add_column("tool_calls", sa.Column("kind", sa.String(32)))

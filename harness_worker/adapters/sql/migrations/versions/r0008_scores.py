@@ -1,4 +1,4 @@
-"""What judges say of turns that are over."""
+"""The scores that judges give to turns that have ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IS_DUE = sa.text("due_at IS NOT NULL")
 
 
 def upgrade() -> None:
-    """Add the table, and an index of what is due only."""
+    """Add the table, and an index of the scores that are due."""
     op.create_table(
         "scores",
         sa.Column("turn_id", sa.String(64), sa.ForeignKey("turns.id"), nullable=False),

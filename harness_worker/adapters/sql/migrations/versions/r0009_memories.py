@@ -1,4 +1,4 @@
-"""What users said that is worth remembering, and what answers cite."""
+"""Memories of users, and the citations of answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision: str | None = "0008"
 
 
 def upgrade() -> None:
-    """Add the table and the column; a turn answered before cites nothing."""
+    """Add the table and the column; existing answers cite nothing."""
     op.add_column("turns", sa.Column("citations", sa.JSON(none_as_null=True)))
     op.create_table(
         "memories",

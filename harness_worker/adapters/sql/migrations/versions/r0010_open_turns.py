@@ -1,4 +1,4 @@
-"""An index of the turns that have not ended, for what a tenant may have at a time."""
+"""An index of the turns that have not ended, for the share of a tenant."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ OPEN = sa.text("finished_at IS NULL")
 
 
 def upgrade() -> None:
-    """Only turns that have not ended are in it, by tenant and status, oldest first."""
+    """By tenant and status, oldest first."""
     columns = ["tenant", "status", "created_at"]
     op.create_index("turns_open", "turns", columns, sqlite_where=OPEN, postgresql_where=OPEN)

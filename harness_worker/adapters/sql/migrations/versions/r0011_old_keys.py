@@ -1,4 +1,4 @@
-"""An index of idempotency keys by age, for who takes away those whose time is over."""
+"""An index of idempotency keys by age, for whoever removes the expired ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is told how a turn goes."""
+"""Webhooks: whom to tell that a turn has ended or waits for a person."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IS_DUE = sa.text("due_at IS NOT NULL")
 
 
 def upgrade() -> None:
-    """Add the table, and an index of those that are not done."""
+    """Add the table, and an index of the webhooks that are not done."""
     op.create_table(
         "webhooks",
         sa.Column("turn_id", sa.String(64), sa.ForeignKey("turns.id"), primary_key=True),

@@ -1,4 +1,4 @@
-"""API keys of the gateway, each a tenant's."""
+"""API keys of the gateway, each of one tenant."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ revision: str = "0014"
 down_revision: str | None = "0013"
 
 NAMES = {"fk": "%(table_name)s_%(column_0_name)s_fkey", "pk": "%(table_name)s_pkey"}
-"""As Postgres names what nobody named; SQLite leaves it without a name, by which it is found here."""
+"""The names that Postgres gives to constraints without one. SQLite gives none: there, Alembic finds them by these."""
 
 
 def upgrade() -> None:
-    """No reference to the turn, whose id may come again; on SQLite the table is copied."""
+    """Drop the reference to the turn, whose id may be used again; on SQLite the table is copied."""
     with op.batch_alter_table("memories", naming_convention=NAMES) as memories:
         memories.drop_constraint("memories_turn_id_fkey", type_="foreignkey")
         memories.drop_constraint("memories_pkey", type_="primary")

@@ -1,4 +1,4 @@
-"""Which span of its caller a turn belongs to."""
+"""``turns.traceparent``: the caller's span that a turn belongs to."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ down_revision: str | None = "0014"
 
 
 def upgrade() -> None:
-    """Turns that are there belong to none."""
+    """Existing turns belong to none."""
     op.add_column("turns", sa.Column("traceparent", sa.String(55)))

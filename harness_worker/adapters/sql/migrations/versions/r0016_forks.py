@@ -1,4 +1,4 @@
-"""Forks: of which turn and from which step on, and what was said in the session before it."""
+"""Forks: the turn and the step that a turn continues from, and a copy of the session before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision: str | None = "0015"
 
 
 def upgrade() -> None:
-    """Turns that are there are no forks."""
+    """Existing turns are no forks."""
     op.add_column("turns", sa.Column("forked_from", sa.String(64)))
     op.add_column("turns", sa.Column("first_step", sa.Integer, nullable=False, server_default="0"))
     op.create_table(

@@ -1,4 +1,4 @@
-"""Turns that were posted together."""
+"""Batches: turns that were posted together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OF_A_BATCH = sa.text("batch_id IS NOT NULL")
 
 
 def upgrade() -> None:
-    """Turns that are there belong to no batch, and so do those of workers and gateways of before."""
+    """Existing turns belong to none, nor do those that older workers and gateways add."""
     op.create_table(
         "batches",
         sa.Column("id", sa.String(64), primary_key=True),

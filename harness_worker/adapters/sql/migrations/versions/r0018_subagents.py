@@ -12,7 +12,7 @@ _CHILD = sa.text("parent_id IS NOT NULL")
 
 
 def upgrade() -> None:
-    """Turns that are there have no parent."""
+    """Existing turns have no parent."""
     op.add_column("turns", sa.Column("parent_id", sa.String(64)))
     op.add_column("turns", sa.Column("parent_call_id", sa.String(32)))
     op.add_column("turns", sa.Column("delegated", sa.JSON()))

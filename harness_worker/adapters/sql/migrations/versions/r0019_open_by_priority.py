@@ -1,4 +1,4 @@
-"""The index of turns that have not ended, by priority: who waits for a tenant's share is found in that order."""
+"""The index of turns that have not ended, by priority, too: waiting turns of a tenant get room in that order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which turns below a turn wait for people."""
+"""``turns.parked_below``: which turns below a turn wait for people."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ down_revision: str | None = "0019"
 
 
 def upgrade() -> None:
-    """Nobody was told of a wait yet."""
+    """Existing turns know of none."""
     op.add_column("turns", sa.Column("parked_below", sa.JSON()))

@@ -1,4 +1,4 @@
-"""Why the turns ended that a fork was given: what a model declined is not sent again."""
+"""Why the past turns of a fork ended: what a model declined is not sent again."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ down_revision: str | None = "0020"
 
 
 def upgrade() -> None:
-    """Of those that are there it is not known."""
+    """It stays unknown for existing forks."""
     op.add_column("past_turns", sa.Column("stop_reason", sa.String(32)))

@@ -1,4 +1,4 @@
-"""The index of turns that have not ended, by their place: what is ahead of one is found however long the session is."""
+"""An index of the turns that have not ended, by place: it finds those ahead of a turn, however long its session is."""
 
 from __future__ import annotations
 

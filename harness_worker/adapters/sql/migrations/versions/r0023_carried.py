@@ -1,4 +1,4 @@
-"""What is carried of a history up to a summary, so that what came before need not be read for later prompts."""
+"""``carried``: what remains of a history up to a summary, so that later prompts need not read what came before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CARRIES = sa.text("carried IS NOT NULL")
 
 
 def upgrade() -> None:
-    """Of summaries that are there it is not known: up to the next one, their sessions are read from the beginning."""
+    """Existing summaries have none: until the next one, their sessions are read from the beginning."""
     op.add_column("turns", sa.Column("carried", sa.JSON()))
     op.add_column("past_turns", sa.Column("carried", sa.JSON()))
     columns = ["tenant", "session_id", "number"]

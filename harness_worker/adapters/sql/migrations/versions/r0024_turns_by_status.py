@@ -1,4 +1,4 @@
-"""The index of turns that have ended, by how: a list of the few that failed reads none of the others."""
+"""An index of the turns that have ended, by status: a list of the few that failed reads none of the others."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ ENDED = sa.text("finished_at IS NOT NULL")
 
 
 def upgrade() -> None:
-    """As lists have them. A turn comes into it once, when it ends; those that have not are in an index of their own."""
+    """In the order of lists. A turn is added once, when it ends; unfinished ones have an index of their own."""
     columns = ["tenant", "status", "created_at", "id"]
     op.create_index("turns_by_status", "turns", columns, sqlite_where=ENDED, postgresql_where=ENDED)

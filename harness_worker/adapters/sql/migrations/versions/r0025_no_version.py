@@ -1,4 +1,4 @@
-"""The version of a turn's row goes: Postgres itself stamps each row with the transaction that wrote it."""
+"""Drops the version of a turn's row: Postgres itself stamps each row with the transaction that wrote it."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ down_revision: str | None = "0024"
 
 
 def upgrade() -> None:
-    """No version of the harness has read it since the stamps are compared."""
+    """No version of the harness has read it since it compares those stamps."""
     op.drop_column("turns", "version")
