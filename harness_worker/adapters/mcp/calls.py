@@ -97,11 +97,11 @@ class McpTool:
             raise ToolTransientError(f"{self.server} was not reached: {type(exchange.error).__name__}") from None
         if status == _BUSY:
             raise ToolTransientError(f"{self.server} is busy") from None
-        if status is not None and 400 <= status < 500 and error.message.startswith(_NO_ANSWERS):
+        if not error.message.startswith(_NO_ANSWERS):
+            raise ToolError(error.message) from None
+        if status is not None and 400 <= status < 500:
             raise ToolError(f"{self.server} refused the call: HTTP {status}") from None
-        if error.message.startswith(_NO_ANSWERS):
-            raise ToolOutcomeUnknown(f"{self.server} did not answer: {_why(error, exchange)}") from None
-        raise ToolError(error.message) from None
+        raise ToolOutcomeUnknown(f"{self.server} did not answer: {_why(error, exchange)}") from None
 
 
 def _request(tool: str, arguments: Mapping[str, Any], ctx: RunContext) -> CallToolRequest:
