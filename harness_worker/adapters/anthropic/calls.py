@@ -151,23 +151,14 @@ class Call:
             key, event = checkout.connection.client.api_key or "", None
             try:
                 for event in stream:
-                    self._arrived.put(_told(_as_json(event), key))
+                    sent = _as_json(event)
+                    if sent.get("type") == "error":
+                        raise told_by_event(sent, key=key)
+                    self._arrived.put(sent)
             except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
                 raise TransientError(f"the model's stream cannot be read: {error}") from error
             if event is None:
                 raise told_by_no_events(stream.response, key=key)
-
-
-def _told(event: Event, key: str) -> Event:
-    """The event, unless it is an error.
-
-    Raises:
-        TransientError: It may pass.
-        ModelError: It will not.
-    """
-    if event.get("type") == "error":
-        raise told_by_event(event, key=key)
-    return event
 
 
 def _as_json(event: object) -> Event:
@@ -177,5 +168,5 @@ def _as_json(event: object) -> Event:
         ValueError: It is not an object. The message does not quote it: it may be long, and a proxy may repeat the key.
     """
     if not isinstance(event, BaseModel):
-        raise ValueError(f"JSON of type {type(event).__name__} is no event")  # noqa: TRY004 - as the library's own of what cannot be read
+        raise ValueError(f"JSON of type {type(event).__name__} is no event")  # noqa: TRY004 - like the SDK's own, for what cannot be read
     return event.to_dict(mode="json", warnings=False)
