@@ -20,7 +20,7 @@ from redis.retry import Retry
 
 from harness_worker.adapters.redis._lua import Invocation
 from harness_worker.errors import ConfigError, TransientError
-from harness_worker.lean_redis import LeanPool, LeanRedis
+from harness_worker.lean_redis import Command, LeanPool, LeanRedis
 
 R = TypeVar("R")
 
@@ -74,7 +74,7 @@ class RedisClient:
             for one in sent:
                 self.run(one)
 
-    def batch(self, commands: Sequence[Sequence[str | int]]) -> list[Any]:
+    def batch(self, commands: Sequence[Command]) -> list[Any]:
         """Send several commands in one round trip and return their replies; without any, Redis is not asked.
 
         Raises:

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 from harness_worker.adapters.redis.client import RedisClient
 from harness_worker.core.canonical import compact
 from harness_worker.core.records import Event
+from harness_worker.lean_redis import Command
 from harness_worker.wire import EVENT_STREAM, HintType
 
 log = logging.getLogger(__name__)
 
 Told: TypeAlias = tuple[int | None, str, float, Mapping[str, Any]]
-Command: TypeAlias = Sequence[str | int]
 
 KEPT_ENTRIES = 5_000
 STREAM_TTL_S = 3_600
