@@ -27,10 +27,10 @@ class Bm25Index:
     """
 
     def __init__(self, corpus: Sequence[list[str]]) -> None:
-        scorer: Any = bm25s.BM25()
+        self._scorer: Any = None
         if any(corpus):
-            scorer.index(corpus, show_progress=False)
-        self._scorer = scorer if any(corpus) else None
+            self._scorer = bm25s.BM25()
+            self._scorer.index(corpus, show_progress=False)
 
     def search(self, query: str, limit: int) -> tuple[Match, ...]:
         """The texts that share a term with the query, best first; equally good ones in their order."""
