@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,11 @@ from redis.exceptions import ResponseError
 
 from harness_worker.adapters.celery import thread_pool
 from harness_worker.adapters.celery.thread_pool import AnsweringThreads
+
+
+def refuse(_: threading.Thread) -> None:
+    """Refuse a thread, as a system does that has too many."""
+    raise RuntimeError("can't start new thread")
 
 
 @pytest.mark.parametrize(
@@ -58,3 +64,33 @@ def test_message_is_answered_though_what_is_no_exception_escapes(escaped: BaseEx
     pool.on_stop()
     (told,) = answers
     assert isinstance(told.exception.exc, Ignore)  # billiard wraps it
+
+
+def test_task_that_no_thread_could_be_started_for_runs_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error would end the worker, which would take no other turn until its last running one has ended."""
+    answers: list[Any] = []
+    pool: Any = AnsweringThreads(2)
+    begun, free = threading.Event(), threading.Event()
+
+    def call_the_model() -> tuple[int, str]:
+        begun.set()
+        free.wait(30)
+        return 0, "first"
+
+    pool.on_apply(call_the_model, callback=answers.append)
+    begun.wait(30)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        pool.on_apply(lambda: (0, "second"), callback=answers.append)
+    free.set()
+    pool.on_apply(lambda: (0, "third"), callback=answers.append).get()
+    pool.on_stop()
+    assert sorted(answers) == [(0, "first"), (0, "second"), (0, "third")]
+
+
+def test_worker_that_gets_no_thread_at_all_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends, for another one to begin: nobody would run what it takes."""
+    pool: Any = AnsweringThreads(1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        pool.on_apply(lambda: (0, "done"))

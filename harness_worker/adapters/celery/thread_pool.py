@@ -41,8 +41,8 @@ class AnsweringThreads(TaskPool):
         accept_callback: Callable[..., Any] | None = None,
         error_callback: Callable[[ExceptionInfo], object] | None = None,
         **_: Any,  # noqa: ANN401 - time limits, which threads cannot have
-    ) -> ApplyResult:
-        """Run the task in a thread."""
+    ) -> ApplyResult | None:
+        """Run the task in a thread; if the system refuses another one, in one of those that there are."""
 
         def apply() -> None:
             try:
@@ -53,7 +53,13 @@ class AnsweringThreads(TaskPool):
                     raise
                 _answer(error_callback, error)
 
-        return ApplyResult(self.executor.submit(apply))
+        try:
+            return ApplyResult(self.executor.submit(apply))
+        except RuntimeError as refused:
+            if not self.executor._threads:  # noqa: SLF001 - nobody would run what the executor has queued by now
+                raise
+            log.warning("a task waits for a free thread, as the system refuses another one: %s", refused)
+            return None
 
     def _surroundings(self, args: tuple[Any, ...]) -> AbstractContextManager[None]:
         """Ours for a task that a producer sends, which may have callbacks; all others run an application's code."""
