@@ -145,9 +145,9 @@ class _ResultHandler(ResultHandler):
             self._begun.pop(process, None)
 
     def read(self, process: Any) -> None:  # noqa: ANN401 - Celery's own
-        """Take what a process has told, as the event loop does; a message that is not whole yet waits for its rest.
+        """Read what a process has sent, as the event loop does; a message that is not whole yet waits for its rest.
 
-        A process that is gone was read to its end; one of a worker that has had no broker yet has nothing to tell.
+        A process that is gone was read to its end; one of a worker that has had no broker yet has sent nothing.
         """
         fd = process.outqR_fd
         if self._hub is not None and self.fileno_to_outq.get(fd) is process:
@@ -214,12 +214,12 @@ class _GroupPool(AsynPool):
         super().shrink(n)  # pyright: ignore[reportUnknownMemberType]
 
     def read_messages(self) -> None:
-        """Take what the processes have told, as the event loop does while there is a broker."""
+        """Read what the processes have sent, as the event loop does while there is a broker."""
         for process in tuple(self._pool):
             self.process_flush_queues(process)
 
     def process_flush_queues(self, proc: Any) -> None:  # noqa: ANN401 - Celery's own signature
-        """Take what a process has told. Celery takes the rest of a message that was read in part for another one."""
+        """Read what a process has sent; Celery would take the rest of a message for another one."""
         try:
             if self._state != TERMINATE:
                 self._result_handler.read(proc)

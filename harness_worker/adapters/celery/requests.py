@@ -41,7 +41,7 @@ class ToolRequest(Request):
         return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002, ANN401 - Celery's own signature
-        """Of a failure in the parent, Celery names what billiard wraps the exception in; its traceback names it."""
+        """Name the exception of a failure in the parent; Celery names the wrapper that billiard puts around it."""
         if fields.get("exception") == _WRAPPED:
             fields["exception"] = str(fields["traceback"]).rstrip().rpartition("\n")[2]
         super().send_event(type, **fields)

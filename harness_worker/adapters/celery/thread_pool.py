@@ -62,7 +62,7 @@ class AnsweringThreads(TaskPool):
             return None
 
     def _surroundings(self, args: tuple[Any, ...]) -> AbstractContextManager[None]:
-        """Ours for a task that a producer sends, which may have callbacks; all others run an application's code."""
+        """Make our app current for a producer's task, which may have callbacks; others run an application's code."""
         return as_current(self.app) if args[:1] == (SUBMIT_TASK,) else nullcontext()
 
 

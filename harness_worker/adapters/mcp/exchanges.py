@@ -65,7 +65,7 @@ class NotingClient(httpx2.AsyncClient):
             response = await super().send(request, **options)
             exchange.status = response.status_code
             return await _read(response) if _is_json(response) else response
-        except Exception as error:  # noqa: BLE001 - told in the exchange; headers are told by the application's code
+        except Exception as error:  # noqa: BLE001 - kept in the exchange; the headers come from the application's code
             exchange.error, exchange.was_sent = error, exchange.was_sent and not isinstance(error, _NEVER_SENT)
             return httpx2.Response(_FAILED, request=request)
 

@@ -145,7 +145,7 @@ class _Home:
     def hand_over(
         self, answer: Future[T], request: Callable[[Client], Awaitable[T]], exchange: Exchange, within_s: float
     ) -> None:
-        """Have the request asked, from any thread. Its end is told to ``answer``; if that is cancelled, so is it."""
+        """Make the request, from any thread. Its result goes to ``answer``; cancelling that cancels the request."""
 
         def begin() -> None:
             if not answer.cancelled():

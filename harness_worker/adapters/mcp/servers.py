@@ -26,7 +26,7 @@ _QUIET: Final = {
 """Below these levels they log URLs, sessions and messages, which may be secret; the last logs every abandoned call."""
 
 _QUOTING: Final = {"client": session.__file__, "mcp.client.stdio": stdio.__file__}
-"""Loggers to which these modules of the library tell of messages that they cannot read, with errors that quote them."""
+"""Loggers to which these modules of the SDK report messages that they cannot read, with errors that quote them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

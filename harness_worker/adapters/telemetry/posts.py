@@ -34,7 +34,7 @@ class BoundedAdapter(HTTPAdapter):
         super().__init__()
         self._connection: Any = None
 
-    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401 - as it has them
+    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:  # noqa: ANN401 - requests' own signature
         """See ``requests``, whose session passes everything but the request by name. The response's body is empty.
 
         Raises:
@@ -51,7 +51,7 @@ class BoundedAdapter(HTTPAdapter):
         answer.raw = BytesIO()
         return answer
 
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as it has them
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - requests' own signature
         """See ``requests``. Remembers the connection that is made."""
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
         if not isinstance(pool.ConnectionCls, partial):
