@@ -16,7 +16,7 @@ from harness_worker.adapters.memory.events import NoEvents
 from harness_worker.adapters.memory.gate import MemoryGate
 from harness_worker.adapters.memory.locks import MemoryLocks
 from harness_worker.adapters.sql.artifacts import SqlArtifacts
-from harness_worker.adapters.sql.engine import close_for_good, make_engine, reading
+from harness_worker.adapters.sql.engine import close_for_good, make_engine
 from harness_worker.adapters.sql.memories import SqlMemories
 from harness_worker.adapters.sql.migrate import upgrade
 from harness_worker.adapters.sql.scores import SqlScores
@@ -240,7 +240,7 @@ class AgentHarness:
 
     def _left_behind(self, turn: Turn) -> Sequence[str]:
         values = {"of_tenant": turn.tenant, "of_session": turn.session_id, "turn_id": turn.id}
-        return read(reading(self._engine), lambda connection: connection.execute(LEFT_BEHIND, values).scalars().all())
+        return read(self._engine, lambda connection: connection.execute(LEFT_BEHIND, values).scalars().all())
 
     def _ask(self, turn_id: str, duty: str) -> None:
         """Ask a judge, or the model that looks for memories, unless it has answered; after a failure, ask again."""

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
-from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.transactions import TransactionResult, read, write
 from harness_worker.core.api_keys import ApiKey
 from harness_worker.schema import api_keys, db_now
@@ -40,7 +39,7 @@ class SqlApiKeys:
     def listed(self, tenant: str | None) -> list[tuple[ApiKey, float]]:
         """All keys, or those of one tenant, each with the database's time; by tenant, oldest first."""
         wanted = _LISTED if tenant is None else _LISTED.where(api_keys.c.tenant == tenant)
-        rows = read(reading(self._engine), lambda connection: connection.execute(wanted).all())
+        rows = read(self._engine, lambda connection: connection.execute(wanted).all())
         return [(_key_of(row), row.now) for row in rows]
 
     def revoke(self, key_id: str) -> tuple[ApiKey, bool] | None:

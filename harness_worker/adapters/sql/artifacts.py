@@ -7,7 +7,6 @@ from typing import Final
 
 from sqlalchemy import Delete, Engine, String, bindparam, delete, literal_column, select, tuple_
 
-from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.transactions import read, write_all
 from harness_worker.ports import ExpiredArtifact
 from harness_worker.schema import artifacts, db_now, turns
@@ -49,18 +48,17 @@ class SqlArtifacts:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._reader = reading(engine)
 
     def url_of(self, artifact_id: str, *, tenant: str, session_id: str) -> str | None:
         """See ``ports.Artifacts.url_of``."""
         values = {"artifact_id": artifact_id, "tenant": tenant, "session_id": session_id}
-        return read(self._reader, lambda connection: connection.execute(_URL, values).scalar_one_or_none())
+        return read(self._engine, lambda connection: connection.execute(_URL, values).scalar_one_or_none())
 
     def expired(self, limit: int, *, after: ExpiredArtifact | None = None) -> list[ExpiredArtifact]:
         """See ``ports.Artifacts.expired``."""
         after_at, after_id = (0.0, "") if after is None else (after.expires_at, after.id)
         values = {"most": limit, "after_at": after_at, "after_id": after_id}
-        rows = read(self._reader, lambda connection: connection.execute(_EXPIRED, values).all())
+        rows = read(self._engine, lambda connection: connection.execute(_EXPIRED, values).all())
         return [ExpiredArtifact(*row) for row in rows]
 
     def forget(self, artifact_ids: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine, Insert, Select, bindparam, delete, or_, select
 
-from harness_worker.adapters.sql.engine import make_engine, reading
+from harness_worker.adapters.sql.engine import make_engine
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.rows import agent_row
 from harness_worker.adapters.sql.transactions import read, write_all
@@ -58,7 +58,6 @@ class SqlCatalogue:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._reader = reading(engine)
         self._put = _put(engine.dialect.name)
 
     def publish(self, app: str, agents: Iterable[AgentSpec]) -> None:
@@ -69,13 +68,13 @@ class SqlCatalogue:
     def renew(self, app: str, agents: Iterable[AgentSpec]) -> None:
         """See ``ports.Catalogue.renew``; an agent that was not renewed for ``GONE_S`` is kept by nobody."""
         rows = _rows(app, agents)
-        due = _renewal(rows, read(self._reader, lambda connection: _found(connection, app, rows)))
+        due = _renewal(rows, read(self._engine, lambda connection: _found(connection, app, rows)))
         if due.rows or due.forgets:
             self._write(app, rows, due)
 
     def caps_of(self, agent: str) -> BudgetLimits | None:
         """See ``ports.Catalogue.caps_of``."""
-        budget = read(self._reader, lambda connection: connection.execute(_CAPS, {"agent": agent}).scalar_one_or_none())
+        budget = read(self._engine, lambda connection: connection.execute(_CAPS, {"agent": agent}).scalar_one_or_none())
         return None if budget is None else agent_limits(budget)
 
     def _write(self, app: str, rows: Sequence[dict[str, Any]], due: _Renewal) -> None:

@@ -22,7 +22,7 @@ from harness_worker.errors import ConfigError
 from harness_worker.schema import give_clock
 
 _READ_ONLY: Final = "harness_read_only"
-_AUTOCOMMIT: Final = "harness_autocommit"
+_READER: Final = "harness_reader"
 _ROLLS_BACK: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 to_json = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -83,9 +83,7 @@ def make_engine(url: str, *, timeouts: Timeouts = WORK, pool_size: int = 10, dur
 
 def reading(engine: Engine) -> Engine:
     """A view of ``engine`` for transactions that only read: no write lock, no round trips for BEGIN and COMMIT."""
-    if engine.dialect.name == "sqlite":
-        return engine.execution_options(**{_READ_ONLY: True})
-    return engine.get_execution_options()[_AUTOCOMMIT]
+    return engine.get_execution_options()[_READER]
 
 
 def dispose_inherited(engine: Engine) -> None:
@@ -132,6 +130,7 @@ def _sqlite_engine(url: URL, timeouts: Timeouts, pool_size: int, *, durable: boo
     event.listen(engine, "begin", _begin_sqlite)
     if not durable:
         event.listen(engine, "connect", _sync_nothing)
+    engine.update_execution_options(**{_READER: engine.execution_options(**{_READ_ONLY: True})})
     return engine
 
 
@@ -162,7 +161,7 @@ def _postgres_engine(url: URL, timeouts: Timeouts, pool_size: int) -> Engine:
     event.listen(plain, "do_connect", _connect)
     event.listen(plain, "reset", _drop_unfinished)
     connect_anew_after(plain, is_stale)
-    return plain.execution_options(isolation_level="READ COMMITTED", **{_AUTOCOMMIT: plain})
+    return plain.execution_options(isolation_level="READ COMMITTED", **{_READER: plain})
 
 
 def _connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> AnsweredConnection:

@@ -10,7 +10,6 @@ from typing import Final
 
 from sqlalchemy import Engine, bindparam, delete, func, select
 
-from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import AnySelect, fetch
 from harness_worker.adapters.sql.transactions import TransactionResult, read, write
 from harness_worker.core.memory.memories import Memory, MemoryKind
@@ -59,18 +58,17 @@ class SqlMemories:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._reader = reading(engine)
 
     def recall(self, tenant: str, scope: str, limit: int) -> tuple[Memory, ...]:
         """See ``ports.MemoryStore.recall``."""
         values = {"of_tenant": tenant, "of_scope": scope, "most": limit}
-        (rows,) = read(self._reader, lambda connection: fetch(connection, [_RECALL], values))
+        (rows,) = read(self._engine, lambda connection: fetch(connection, [_RECALL], values))
         return tuple(Memory(kind=MemoryKind(kind), text=text) for kind, text in rows)
 
     def listed(self, tenant: str, scope: str) -> list[Kept]:
         """All memories in a scope of a tenant, including repeated texts, newest first."""
         values = {"of_tenant": tenant, "of_scope": scope}
-        rows = read(self._reader, lambda connection: connection.execute(_LISTED, values).all())
+        rows = read(self._engine, lambda connection: connection.execute(_LISTED, values).all())
         return [Kept(kind=row.kind, text=row.text, turn_id=row.turn_id, created_at=row.created_at) for row in rows]
 
     def forget(self, tenant: str, scope: str) -> int:

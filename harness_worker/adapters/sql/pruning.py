@@ -26,7 +26,6 @@ from sqlalchemy import (
 )
 
 from harness_worker.adapters.sql.any_of import any_of
-from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pipeline import Write
 from harness_worker.adapters.sql.statements import NOW
 from harness_worker.adapters.sql.transactions import TransactionResult, read, write, write_all
@@ -144,24 +143,23 @@ class SqlPruning:
 
     def __init__(self, engine: Engine, tenant: str | None = None) -> None:
         self._engine = engine
-        self._reader = reading(engine)
         self._page = _PAGE if tenant is None else _PAGE.where(sessions.c.tenant == tenant)
         self._old_keys = _OLD_KEYS if tenant is None else _OLD_KEYS.where(idempotency_keys.c.tenant == tenant)
         self._batches = _EMPTY_BATCHES if tenant is None else _EMPTY_BATCHES.where(batches.c.tenant == tenant)
 
     def now(self) -> float:
         """The database's time, seconds since the epoch."""
-        return read(self._reader, lambda connection: connection.execute(NOW).scalar_one())
+        return read(self._engine, lambda connection: connection.execute(NOW).scalar_one())
 
     def page(self, before: float, after: Key = ("", "")) -> list[Session]:
         """The next sessions in the order of their keys, over or not; empty after the last one."""
         values = {"before": before, "after_tenant": after[0], "after_id": after[1]}
-        rows = read(self._reader, lambda connection: connection.execute(self._page, values).all())
+        rows = read(self._engine, lambda connection: connection.execute(self._page, values).all())
         return [Session(key=(row.tenant, row.id), turns=row.turns, is_over=row.is_over) for row in rows]
 
     def own_memories(self, keys: Sequence[Key]) -> int:
         """How many memories belong to these sessions, and to no user."""
-        return read(self._reader, lambda connection: _remembered(connection, keys))
+        return read(self._engine, lambda connection: _remembered(connection, keys))
 
     def remove(self, keys: Sequence[Key], before: float) -> Removed:
         """Remove those of these sessions that are over, or at most the newest ``BATCH_TURNS`` of their turns.

@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Engine, bindparam, select, update
 
 from harness_worker.adapters.sql.any_of import any_of
 from harness_worker.adapters.sql.commit import memory_rows
-from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.statements import ADD_MEMORY, NOW
 from harness_worker.adapters.sql.transactions import TransactionResult, read, write
 from harness_worker.core.memory.memories import Remembered
@@ -54,7 +53,6 @@ class SqlScores:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._reader = reading(engine)
 
     def change(
         self,
@@ -83,7 +81,7 @@ class SqlScores:
         """See ``ports.Scores.due``."""
         wanted = {"judges": sorted(judges)}
         first = {**wanted, "most": 1}
-        if read(self._reader, lambda connection: connection.execute(_DUE, first).first()) is None:
+        if read(self._engine, lambda connection: connection.execute(_DUE, first).first()) is None:
             return []
 
         def take(connection: Connection) -> TransactionResult[list[tuple[str, str]]]:
@@ -95,7 +93,7 @@ class SqlScores:
 
     def of_turn(self, turn_id: str) -> tuple[ScoreRow, ...]:
         """The turn's scores, ordered by judge, without the row of :data:`~harness_worker.wire.MEMORY`."""
-        rows = read(self._reader, lambda connection: connection.execute(_OF_TURN, {"this_turn": turn_id}).all())
+        rows = read(self._engine, lambda connection: connection.execute(_OF_TURN, {"this_turn": turn_id}).all())
         return tuple(map(_row, rows))
 
 

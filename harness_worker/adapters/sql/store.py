@@ -12,7 +12,6 @@ from sqlalchemy import Connection, Engine
 from harness_worker import sessions
 from harness_worker.adapters.sql.child_turns import CHILDREN, PARKED
 from harness_worker.adapters.sql.commit import changes_of, event_row, message_row, writes_of
-from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.optimistic import commit_of, read_of, read_statement
 from harness_worker.adapters.sql.pipeline import Write, answer, fetch
 from harness_worker.adapters.sql.recent import Recent, Seen
@@ -94,7 +93,6 @@ class SqlTurnStore:
         unlocked_tries: int = 3,
     ) -> None:
         self._engine = engine
-        self._reader = reading(engine)
         self._beats = beats or engine
         self._events = events
         self._artifact_ttl_s = artifact_ttl_s
@@ -123,7 +121,7 @@ class SqlTurnStore:
             return Decided(result=None) if seen is None else self._decided(connection, seen, decide)
 
         for _ in range(self._unlocked_tries):
-            if decided := read(self._reader, work):
+            if decided := read(self._engine, work):
                 return decided
         return None
 
@@ -182,36 +180,36 @@ class SqlTurnStore:
 
     def load(self, turn_id: str) -> LoadedTurn | None:
         """See ``ports.TurnStore.load``."""
-        return read(self._reader, lambda connection: _load(connection, turn_id))
+        return read(self._engine, lambda connection: _load(connection, turn_id))
 
     def history(self, turn_id: str) -> tuple[Message, ...]:
         """See ``ports.TurnStore.history``."""
-        (rows,) = read(self._reader, lambda connection: fetch(connection, [HISTORY], {"turn_id": turn_id}))
+        (rows,) = read(self._engine, lambda connection: fetch(connection, [HISTORY], {"turn_id": turn_id}))
         return tuple(map(message_of, rows))
 
     def events_of(self, turn_id: str) -> tuple[Event, ...]:
         """See ``ports.TurnStore.events_of``."""
-        (rows,) = read(self._reader, lambda connection: fetch(connection, [EVENTS], {"turn_id": turn_id}))
+        (rows,) = read(self._engine, lambda connection: fetch(connection, [EVENTS], {"turn_id": turn_id}))
         return tuple(map(event_of, rows))
 
     def past(self, turn: Turn) -> tuple[PastTurn, ...]:
         """See ``ports.TurnStore.past``."""
         values = {**_session_of(turn), "before_number": turn.number}
         wanted = [sessions.PAST_TURNS, sessions.PAST_MESSAGES]
-        turns, messages = read(self._reader, lambda connection: fetch(connection, wanted, values))
+        turns, messages = read(self._engine, lambda connection: fetch(connection, wanted, values))
         return past_of(turns, messages)
 
     def next_of_session(self, turn: Turn) -> WaitingTurn | None:
         """See ``ports.TurnStore.next_of_session``."""
         values = {**_session_of(turn), "after_number": turn.number}
-        (rows,) = read(self._reader, lambda connection: fetch(connection, [sessions.NEXT], values))
+        (rows,) = read(self._engine, lambda connection: fetch(connection, [sessions.NEXT], values))
         return WaitingTurn(*rows[0]) if rows else None
 
     def next_of_tenant(self, turn: Turn) -> list[WaitingTurn]:
         """See ``ports.TurnStore.next_of_tenant``."""
         if self._tenant_turns is None:
             return []
-        found = read(self._reader, lambda connection: fetch(connection, WAITING, {"of_tenant": turn.tenant}))
+        found = read(self._engine, lambda connection: fetch(connection, WAITING, {"of_tenant": turn.tenant}))
         return [WaitingTurn(*row) for row in chain.from_iterable(found)][:WOKEN]
 
     def beat_turns(self, visits: Sequence[HeldTurn], ttl_s: float) -> frozenset[HeldTurn]:
@@ -251,7 +249,7 @@ class SqlTurnStore:
 
     def overdue(self, limit: int, backoff_s: float) -> list[OverdueTurn]:
         """See ``ports.TurnStore.overdue``; writes nothing, and takes no lock, if there are none."""
-        if read(self._reader, lambda connection: connection.execute(DUE, {"most": 1}).first()) is None:
+        if read(self._engine, lambda connection: connection.execute(DUE, {"most": 1}).first()) is None:
             return []
         return write(self._engine, lambda connection: self._take_due(connection, limit, backoff_s))
 
@@ -262,7 +260,7 @@ class SqlTurnStore:
 
     def ping(self) -> None:
         """See ``ports.TurnStore.ping``; queries no rows."""
-        read(self._reader, lambda connection: connection.execute(PING))
+        read(self._engine, lambda connection: connection.execute(PING))
 
     def _snapshot(self, connection: Connection, turn_id: str) -> Snapshot | None:
         found, calls = fetch(connection, [LOCK_TURN, LOCK_CALLS], {"turn_id": turn_id})

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
+from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.failures import first_line, is_gone, is_repeatable, is_stale, translated
 from harness_worker.adapters.sql.pipeline import Write, execute, pipelined
 from harness_worker.errors import TransientError
@@ -55,13 +56,13 @@ def write_all(engine: Engine, writes: Sequence[Write], *, is_patient: bool = Tru
     write(engine, lambda _: TransactionResult(value=None, writes=writes), is_patient=is_patient)
 
 
-def read(reader: Engine, work: Callable[[Connection], T]) -> T:
-    """Run ``work``, which only reads, on a view made by ``reading``; repeated like :func:`write`.
+def read(engine: Engine, work: Callable[[Connection], T]) -> T:
+    """Run ``work``, which only reads, on the engine's view for that; repeated like :func:`write`.
 
     Raises:
         TransientError: The database did not answer.
     """
-    return _repeated(reader, _look, work)
+    return _repeated(reading(engine), _look, work)
 
 
 @contextmanager
