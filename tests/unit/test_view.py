@@ -268,6 +268,16 @@ def test_page_tells_what_a_person_changed() -> None:
     assert '{"cents":5}' in pages[1]
 
 
+def test_page_shortens_what_the_model_gave() -> None:
+    """Its beginning stays beside what a person made of it, though there is no space in it; the row fits."""
+    asked = _event("approval.requested", 1.0, call_id="0.0", tool="a", arguments={"url": "x" * 200})
+    edited = _event("approval.resolved", 2.0, call_id="0.0", decision="approve", arguments={"url": "y"})
+    drawn = [line.plain for line in TurnPage(80, UNICODE_MARKS).draw(_turn(arguments={"url": "y"}), [asked, edited])]
+    (told,) = (line for line in drawn if "changed by a person" in line)
+    assert re.fullmatch(r' {11}changed by a person; the model gave \{"url":"x{20,}…', told)
+    assert len(told) == 80
+
+
 def test_screen_in_a_pipe_is_silent_about_pieces() -> None:
     """A pipe gets whole lines only."""
     assert _shown([*_turn_events()[:2], _delta("Let me"), *_turn_events()[2:]]) == _shown(_turn_events())

@@ -113,7 +113,8 @@ class TurnPage:
         shown = cut(one_line(compact_or_text(call["arguments"])), max(room, 10))
         yield self._row(Text.assemble(named, (shown, "dim"), again), took)
         if gave is not None:
-            yield from self._wrapped(f"changed by a person; the model gave {compact_or_text(gave)}", 11, 1, "dim")
+            told = f"changed by a person; the model gave {one_line(compact_or_text(gave))}"
+            yield Text(" " * 11 + cut(told, self._width - 11), style="dim")
         if child_id := call.get("child_turn_id"):
             yield from self._wrapped(f"is the turn {child_id}", 11, 1, "dim")
         if call["is_error"]:
