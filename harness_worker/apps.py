@@ -14,6 +14,7 @@ from harness_worker.core.registration.tool_options import MAX_TIMEOUT_S, TIMEOUT
 from harness_worker.errors import ConfigError
 
 EXAMPLE = "harness_worker.demo.shop:registry"
+NOT_FOUND = "; install its package, or start this in the directory that contains it"
 
 
 def check_app(app: str) -> None:
@@ -27,7 +28,7 @@ def check_app(app: str) -> None:
     label = f"application {app!r}"
     _make_directory_importable(label)
     if package not in sys.modules and util.find_spec(package) is None:
-        raise ConfigError(f"{label}: ModuleNotFoundError: No module named {package!r}")
+        raise ConfigError(f"{label}: ModuleNotFoundError: No module named {package!r}{NOT_FOUND}")
 
 
 def load_registry(app: str | None, *, max_tool_timeout_s: float = MAX_TIMEOUT_S) -> Registry:
@@ -94,7 +95,8 @@ def _imported(label: str, module_name: str) -> ModuleType:
 def _refusal(label: str, error: BaseException, module_name: str) -> ConfigError:
     words = words_of(error) or "(no message)"
     said = words if isinstance(error, ConfigError) else f"{type(error).__name__}: {words}"
-    return ConfigError(f"{label}: {said}{_place(error, module_name)}")
+    is_absent = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
+    return ConfigError(f"{label}: {said}{NOT_FOUND if is_absent else _place(error, module_name)}")
 
 
 def _place(error: BaseException, module_name: str) -> str:

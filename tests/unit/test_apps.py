@@ -53,7 +53,18 @@ def test_load_registry_explains_what_it_found_instead(write: Write) -> None:
     assert refusal(f"{name}:nope") == f"application '{name}:nope': {name} has no 'nope'; there is: {name}:registry"
     assert f"is a int, not a Registry; there is: {name}:registry" in refusal(f"{name}:other")
     assert "write `registry = Registry()`" in refusal(f"{write('x = 1')}:x")
-    assert "ModuleNotFoundError: No module named 'surely_not_here'" in refusal("surely_not_here:registry")
+
+
+@pytest.mark.parametrize("load", [check_app, load_registry])
+@pytest.mark.parametrize("app", ["surely_not_here:registry", "surely_not_here.deeper:registry"])
+def test_application_that_is_nowhere_says_where_it_may_be(load: Callable[[str], object], app: str) -> None:
+    """Most often the command was started in another directory."""
+    with pytest.raises(ConfigError) as refused:
+        load(app)
+    assert str(refused.value) == (
+        f"application {app!r}: ModuleNotFoundError: No module named 'surely_not_here'; "
+        "install its package, or start this in the directory that contains it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,6 +91,7 @@ def test_load_registry_tells_what_an_application_raised(write: Write, source: st
     ("source", "said", "line"),
     [
         ("import os\nos.environ['SURELY_NOT_SET']", "KeyError: 'SURELY_NOT_SET'", 2),
+        ("import surely_not_here", "No module named 'surely_not_here'", 1),
         (GOOD + "@registry.tool()\ndef f(a): ...\n", "no type hint; add one, such as `a: str`", 3),
     ],
 )
