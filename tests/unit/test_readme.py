@@ -178,14 +178,15 @@ def test_how_to_example_registers_its_tools() -> None:
 def test_how_to_on_agents_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page on agents that ask agents shows code that runs, each with its script."""
+    """The page on agents that ask agents, or hand over to them, shows code that runs, each with its script."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "how-to" / "delegate-to-agents.md").read_text()
-    (source,), (says,) = _blocks("python", text), _blocks("text", text)
-    for agent, script in zip(("lead", "researcher"), _blocks("jsonl", text), strict=True):
+    for agent, script in zip(("lead", "researcher", "triage", "seats"), _blocks("jsonl", text), strict=True):
         (tmp_path / f"{agent}.jsonl").write_text(script)
-    exec(compile(source, "delegate.py", "exec"), {"__name__": "delegate"})  # noqa: S102 - our own page
-    assert capsys.readouterr().out == says
+    names: dict[str, Any] = {"__name__": "delegate"}
+    for source, says in zip(_blocks("python", text), _blocks("text", text), strict=True):
+        exec(compile(source, "delegate.py", "exec"), names)  # noqa: S102 - our own page
+        assert capsys.readouterr().out == says
 
 
 def test_sessions_page_prints_what_it_says(
