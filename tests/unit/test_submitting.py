@@ -64,6 +64,14 @@ def test_message_that_lacks_what_is_required_is_told_what(engine: Engine, name: 
             submitting_to(engine).submit("job", asked, Priority.BATCH)
 
 
+@pytest.mark.parametrize("name", ["webhook", "multitask", "priority"])
+def test_what_only_http_takes_is_refused(engine: Engine, name: str) -> None:
+    """The page on Celery messages says so: no producer waits for a webhook that never calls."""
+    with pytest.raises(ConfigError, match=f"^there is no {name}: give agent, input, "):
+        submitting_to(engine).submit("job", {**ASKED, name: None}, Priority.BATCH)
+    assert "job" not in engine.store.turns
+
+
 LONGEST: dict[str, Any] = {
     "agent": "a",
     "input": "ü" * 400,
