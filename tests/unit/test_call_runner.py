@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -886,6 +887,22 @@ def test_passing_fault_of_a_safe_tool_is_tried_again_unseen(reading: Engine) -> 
     reading.advance()
     assert outcome(reading) == "third time lucky"
     assert (len(reading.ran), reading.calls[0].attempt) == (3, 1)
+
+
+def test_pauses_between_tries_grow_to_two_seconds(reading: Engine) -> None:
+    """What a page on tools promises: a service that is away for a moment is soon asked again, and never much later."""
+    tried_at: list[float] = []
+
+    def eighth_time_lucky() -> None:
+        tried_at.append(reading.clock.now_s)
+        if len(tried_at) < 8:
+            raise ToolTransientError("busy")
+
+    reading.bodies["look"] = eighth_time_lucky
+    reading.run()
+    pauses = [later - earlier for earlier, later in pairwise(tried_at)]
+    assert len(pauses) == 7
+    assert all(0.0 <= pause <= min(0.1 * 2**nth, 2.0) for nth, pause in enumerate(pauses)), pauses
 
 
 def test_passing_fault_of_an_unsafe_tool_is_a_failure(writing: Engine) -> None:
