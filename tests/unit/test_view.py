@@ -127,6 +127,25 @@ def test_screen_on_a_terminal_moves_and_leaves_the_closed_lines() -> None:
     assert "model   answers" in out.getvalue()
 
 
+def test_screen_on_a_terminal_says_whether_a_person_or_a_worker_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that is parked needs no worker until every one of its calls has been answered."""
+    monkeypatch.setenv("TERM", "xterm")
+    events = [
+        *_turn_events()[:3],
+        _event("turn.requires_action", 1.0, calls=["0.0", "0.1"]),
+        _event("approval.resolved", 2.0, call_id="0.0", decision="approve"),
+        _event("approval.resolved", 3.0, call_id="0.1", decision="deny"),
+    ]
+    awaited = [(kept, "person" if kept in (4, 5) else "worker") for kept in (1, 3, 4, 5, 6)]
+    for kept, whom in awaited:
+        out = io.StringIO()
+        console = Console(file=out, width=80, force_terminal=True, color_system=None)
+        with Screen(console, SetClock().monotonic) as screen:
+            screen.show(_folded(events[:kept]), [])
+            wait_until(lambda out=out: "waiting for" in out.getvalue(), "the open line to be drawn")
+        assert f"waiting for a {whom}" in out.getvalue(), kept
+
+
 def _delta(text: str, attempt: int = 1) -> dict[str, Any]:
     return _event("model.delta", 0.5, step=0, attempt=attempt, text=text)
 

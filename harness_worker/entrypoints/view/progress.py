@@ -79,11 +79,13 @@ class Progress:
     Args:
         lines: The lines in order; open ones have no elapsed time.
         since: When the last line was closed, or the turn was queued, in seconds since the epoch.
+        asked: The calls that wait for a person, by id.
         end: The terminal event's type, once seen.
     """
 
     lines: tuple[Line, ...] = ()
     since: float | None = None
+    asked: frozenset[str] = frozenset()
     end: str | None = None
 
 
@@ -162,6 +164,14 @@ def _named(line: Line, tools: Mapping[str, str]) -> Line:
     return replace(line, calls=tuple(cells))
 
 
+def _ask(progress: Progress, data: Event, _at: float) -> Progress:
+    return replace(progress, asked=frozenset(data["calls"]))
+
+
+def _answer(progress: Progress, data: Event, _at: float) -> Progress:
+    return replace(progress, asked=progress.asked - {data["call_id"]})
+
+
 _CHANGES: Final[Mapping[str, Callable[[Progress, Event, float], Progress]]] = {
     "step.started": _start_model,
     "model.delta": _speak,
@@ -169,4 +179,6 @@ _CHANGES: Final[Mapping[str, Callable[[Progress, Event, float], Progress]]] = {
     "wave.started": _start_wave,
     "tool.completed": _end_call,
     "wave.completed": _close_wave,
+    "turn.requires_action": _ask,
+    "approval.resolved": _answer,
 }

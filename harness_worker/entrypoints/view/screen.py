@@ -76,9 +76,9 @@ class Screen:
             if line.elapsed_s is not None and line.place not in self._drawn:
                 self._drawn.add(line.place)
                 self._print(self._text(line, told))
-        self._show_open([line for line in lines if line.elapsed_s is None])
+        self._show_open([line for line in lines if line.elapsed_s is None], "person" if progress.asked else "worker")
 
-    def _show_open(self, lines: list[Line]) -> None:
+    def _show_open(self, lines: list[Line], awaited: str) -> None:
         line = lines[-1] if lines else None
         now = self._monotonic()
         if line is None:
@@ -87,13 +87,13 @@ class Screen:
             self._opened = (line.place, now)
         waited_s = now - self._opened[1] if self._opened else 0.0
         if self._live is not None:
-            self._live.update(self._indented(self._moving(line, waited_s)))
+            self._live.update(self._indented(self._moving(line, waited_s, awaited)))
         elif line is not None and now - self._last_drawn >= QUIET_S:
             self._print(Text(f"waiting {_what(line)} ({waited_s:.0f} s)", style="dim"))
 
-    def _moving(self, line: Line | None, waited_s: float) -> Text:
+    def _moving(self, line: Line | None, waited_s: float, awaited: str) -> Text:
         if line is None:
-            return Text("waiting for a worker", style="dim")
+            return Text(f"waiting for a {awaited}", style="dim")
         if isinstance(line, ModelLine) and line.text:
             return self._speaking(line)
         return Text.assemble(self._text(line, {}), (f"   {waited_s:.1f} s", "dim"))
