@@ -117,6 +117,27 @@ def test_screen_in_a_pipe_says_what_it_waits_for() -> None:
     assert "waiting for a, b (5 s)" in out.getvalue()
 
 
+def test_screen_in_a_pipe_says_that_no_worker_comes() -> None:
+    """Perhaps none runs. What waits for a person was said when it was asked for, and may wait for days in silence."""
+    events = [
+        *_turn_events()[:3],
+        _event("turn.requires_action", 1.0, calls=["0.0"]),
+        _event("approval.resolved", 9.0, call_id="0.0", decision="approve"),
+    ]
+    out, clock, told = io.StringIO(), SetClock(), list[str]()
+    with Screen(Console(file=out, width=80), clock.monotonic) as screen:
+        for kept in (1, 4, 5):
+            for _ in range(2):
+                screen.show(_folded(events[:kept]), [])
+                clock.now_s += QUIET_S
+            screen.show(_folded(events[:kept]), [])
+            told.append(out.getvalue())
+            out.truncate(out.seek(0))
+    queued, parked, answered = told
+    assert queued == answered == "  waiting for a worker (5 s)\n  waiting for a worker (10 s)\n"
+    assert "waiting" not in parked
+
+
 def test_screen_on_a_terminal_moves_and_leaves_the_closed_lines() -> None:
     """A terminal shows the open line as it runs, and keeps only closed ones."""
     out = io.StringIO()

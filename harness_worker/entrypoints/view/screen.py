@@ -22,7 +22,7 @@ SPOKEN_ROWS: Final = 4
 """How many rows of a model's text are shown while it speaks."""
 
 QUIET_S: Final = 5.0
-"""After how many silent seconds a line in a pipe says what is being waited for."""
+"""After how many silent seconds a line in a pipe says what is being waited for, unless it is a person."""
 
 
 class Screen:
@@ -41,7 +41,7 @@ class Screen:
         self._live = Live(console=console, transient=True, refresh_per_second=8) if moves else None
         self._drawn: set[Place] = set()
         self._last_drawn = monotonic()
-        self._opened: tuple[Place, float] | None = None
+        self._opened: tuple[Place | str, float] = ("worker", monotonic())
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -80,16 +80,15 @@ class Screen:
 
     def _show_open(self, lines: list[Line], awaited: str) -> None:
         line = lines[-1] if lines else None
-        now = self._monotonic()
-        if line is None:
-            self._opened = None
-        elif self._opened is None or self._opened[0] != line.place:
-            self._opened = (line.place, now)
-        waited_s = now - self._opened[1] if self._opened else 0.0
+        now, opened = self._monotonic(), line.place if line else awaited
+        if self._opened[0] != opened:
+            self._opened = (opened, now)
+        waited_s = now - self._opened[1]
         if self._live is not None:
             self._live.update(self._indented(self._moving(line, waited_s, awaited)))
-        elif line is not None and now - self._last_drawn >= QUIET_S:
-            self._print(Text(f"waiting {_what(line)} ({waited_s:.0f} s)", style="dim"))
+        elif (line or awaited == "worker") and min(waited_s, now - self._last_drawn) >= QUIET_S:
+            what = _what(line) if line else f"for a {awaited}"
+            self._print(Text(f"waiting {what} ({waited_s:.0f} s)", style="dim"))
 
     def _moving(self, line: Line | None, waited_s: float, awaited: str) -> Text:
         if line is None:
