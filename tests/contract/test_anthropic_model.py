@@ -206,8 +206,9 @@ def test_connection_is_used_again(stub: MessagesStub, model: AnthropicModel) -> 
 
 
 def test_missing_key_names_the_variable() -> None:
-    """Without a key the turn fails with a message that says what to set."""
-    with pytest.raises(ModelError, match="'claude-sonnet-5-5' needs a key: set ANTHROPIC_API_KEY"):
+    """Without a key the turn fails with a message that says whom a name such as 'gpt-4o' goes to, and what to set."""
+    said = "the model 'claude-sonnet-5-5' is asked over Anthropic's API, which needs a key: set ANTHROPIC_API_KEY"
+    with pytest.raises(ModelError, match=said):
         MissingKey().complete(asking())
 
 

@@ -18,6 +18,6 @@ class MissingKey:
             ModelError: Always; names the model and the variable.
         """
         raise ModelError(
-            f"the model {request.model!r} needs a key: set ANTHROPIC_API_KEY for the coordinator workers "
-            "(or give the agent a 'scripted:FILE' model)"
+            f"the model {request.model!r} is asked over Anthropic's API, which needs a key: set ANTHROPIC_API_KEY "
+            "for the coordinator workers (or give the agent a 'scripted:FILE' model)"
         )
