@@ -21,6 +21,7 @@ from harness_worker.testing.messages_replies import Answer, Ending, Event, Refus
 LOOK_S: Final = 0.02
 PATH: Final = "/v1/messages"
 _EXHAUSTED: Final = Refusal(status=400, kind="invalid_request_error", message="the stub has no more answers")
+_TOOLLESS: Final = Refusal(status=400, kind="invalid_request_error", message="calls in messages, and no tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(headers=headers, body=json.loads(text), connection=self.client_address)
         answer, number = self.stub.next_answer(asked)
+        if _has_calls(asked.body) and not asked.body.get("tools"):
+            answer = _TOOLLESS  # as the provider does
         if self.path != PATH:
             answer = Refusal(status=404, kind="not_found_error", message=f"there is no {self.path}")
         match answer:
@@ -203,3 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.connection.recv(1, socket.MSG_PEEK) == b""
         except OSError:
             return True
+
+
+def _has_calls(body: Mapping[str, Any]) -> bool:
+    contents = [message["content"] for message in body["messages"] if not isinstance(message["content"], str)]
+    return any(block["type"] in {"tool_use", "tool_result"} for content in contents for block in content)

@@ -87,6 +87,18 @@ def test_request_without_system_or_tools_leaves_them_out(
     assert "tools" not in stub.asked[0].body
 
 
+def test_history_with_calls_is_taken_from_an_agent_without_tools(stub: MessagesStub, model: AnthropicModel) -> None:
+    """The provider refuses calls of a request that defines no tool; the one that is sent instead cannot be called."""
+    stub.answer(said("Hi"))
+    history = (
+        USER,
+        Message(role="assistant", content=[tool_use(1, "hand_over")]),
+        Message(role="user", content=[{"type": "tool_result", "tool_use_id": "toolu_0001", "content": "{}"}]),
+    )
+    assert [block["type"] for block in model.complete(asking(*history)).content] == ["text"]
+    assert stub.asked[0].body["tool_choice"] == {"type": "none"}
+
+
 @pytest.mark.parametrize("word", ["anyOf", "oneOf", "allOf"])
 def test_schema_goes_out_without_what_is_refused_at_its_top(
     stub: MessagesStub, model: AnthropicModel, word: str

@@ -326,6 +326,19 @@ def test_turns_of_a_session_share_their_history(stub: MessagesStub, harness: Age
         assert stub.asked[1].body[part] == stub.asked[2].body[part]
 
 
+def test_agent_without_tools_takes_over_a_session_with_calls(stub: MessagesStub, settings: Settings) -> None:
+    """It reads what the first one's calls brought, and can make none."""
+    registry = a_registry()
+    registry.agent("talker", model="claude-sonnet-5-5", system="Talk.")
+    stub.answer(Reply(content=[tool_use(1, "double", number=2)]), said("Four."), said("It was four."))
+    harness = AgentHarness(registry, settings)
+    harness.run_turn("talk", "Twice two?", agent="clerk")
+    assert harness.run_turn("talk", "What was it?", agent="talker").output_text == "It was four."
+    harness.close()
+    (result,) = messages_of(stub, 2)[2]["content"]
+    assert (result["type"], result["content"]) == ("tool_result", "4")
+
+
 def test_interrupted_turn_does_not_hold_up_its_session(
     stub: MessagesStub, harness: AgentHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

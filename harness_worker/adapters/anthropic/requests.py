@@ -35,6 +35,14 @@ REFUSED_AT_THE_TOP: Final = frozenset({"anyOf", "oneOf", "allOf"})
 checked here against the whole schema."""
 
 
+INSTEAD_OF_TOOLS: Final[Mapping[str, Any]] = {
+    "tools": [{"name": "none", "description": "There are no tools.", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "none"},
+}
+"""What is sent for an agent without tools whose history has calls, of another agent or of itself when it had some: the
+provider refuses such a history from a request that defines no tool."""
+
+
 def body_of(request: ModelRequest) -> dict[str, Any]:
     """The body without ``stream``. The history is sent as it is stored, except for ids and for pauses' ends."""
     body: dict[str, Any] = {
@@ -47,6 +55,8 @@ def body_of(request: ModelRequest) -> dict[str, Any]:
         body["system"] = request.system
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
+    elif any(block["type"] == "tool_use" for message in request.messages for block in blocks_of(message)):
+        body |= INSTEAD_OF_TOOLS
     if request.think != "off":
         body["thinking"] = {"type": "adaptive"}
         body["output_config"] = {"effort": request.think}
