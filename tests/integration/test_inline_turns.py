@@ -117,20 +117,20 @@ def test_parts_of_a_result_are_read_as_attributes_or_by_name(harness: AgentHarne
     assert error.code == error["code"]
 
 
-def test_tools_know_the_metadata_of_their_turn(tmp_path: Path) -> None:
+def test_tools_know_the_agent_and_the_metadata_of_their_turn(tmp_path: Path) -> None:
     """Reads, writes and the tools of an agent that is asked act for the user whom the post named."""
-    registry, told = Registry(), list[tuple[str, str]]()
+    registry, told = Registry(), list[tuple[str, str, str]]()
 
     @registry.tool(effect=Effect.READ_ONLY)
     def bookings(ctx: RunContext) -> str:
         """Look up what the user has booked."""
-        told.append(("read", ctx.metadata["user"]))
+        told.append(("read", ctx.agent, ctx.metadata["user"]))
         return "a room"
 
     @registry.tool(effect=Effect.LOCAL_WRITE)
     def book(ctx: RunContext) -> str:
         """Book a room for the user."""
-        told.append(("write", ctx.metadata["user"]))
+        told.append(("write", ctx.agent, ctx.metadata["user"]))
         return "booked"
 
     script = tmp_path / "script.jsonl"
@@ -146,7 +146,7 @@ def test_tools_know_the_metadata_of_their_turn(tmp_path: Path) -> None:
     registry.agent("desk", model=f"scripted:{lead}", tools=[bookings, book, registry.agent_tool("hotels")])
     harness = AgentHarness(registry, Settings(home=tmp_path))
     assert harness.run_turn(None, "A room, please.", agent="desk", metadata={"user": "ann"}).status == "completed"
-    assert told == [("read", "ann"), ("write", "ann")] * 2
+    assert told == [(effect, agent, "ann") for agent in ("desk", "hotels") for effect in ("read", "write")]
     harness.close()
 
 

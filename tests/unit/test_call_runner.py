@@ -23,6 +23,7 @@ from harness_worker.core.registration.registry import Registry
 from harness_worker.errors import (
     ArgumentsInvalid,
     ArgumentsOutdated,
+    InvariantError,
     ToolError,
     ToolOutcomeUnknown,
     ToolTransientError,
@@ -246,7 +247,7 @@ def test_failed_write_lets_the_chain_go_on(writing: Engine) -> None:
 def test_write_out_of_order_is_left_alone(writing: Engine) -> None:
     """A later call of the chain is ignored before the earlier one has ended."""
     assert writing.run("0.1") is Canvas.STAYS
-    assert writing.ran == []
+    assert (writing.ran, writing.sent.advances) == ([], 0)
 
 
 def test_write_of_a_turn_nobody_knows_is_left_alone(writing: Engine) -> None:
@@ -543,6 +544,18 @@ def test_tool_that_is_of_another_kind_here_does_not_run(tool: str, now: Effect) 
     engine.says(answers("ok"))
     engine.advance()
     assert outcome(engine) == f"denied: validation: {tool} is not served by the worker that was asked to run it"
+
+
+@pytest.mark.parametrize(("tool", "is_gone"), [("look", True), ("write", False)])
+def test_name_of_one_of_the_harnesss_own_tools_may_be_another_tools(tool: str, is_gone: bool) -> None:
+    """The call of an agent that is gone, and a write whose agent lacks it by now, are of the application's tool."""
+    engine = Engine()
+    engine.dispatched(tool)
+    (agent,) = engine.coordinator.agents.values()
+    ours = replace(engine.tools["look"], name=tool, invoke=raising(InvariantError("the harness's own")))
+    engine.run_calls_with(own={tool: ours}, agents={} if is_gone else {agent.name: replace(agent, tools=())})
+    assert engine.run() is Canvas.CONTINUES
+    assert engine.ran == [tool]
 
 
 def test_write_that_this_worker_does_not_serve_leaves_a_doubt_in_doubt(lost: Engine) -> None:
@@ -886,6 +899,7 @@ def test_passing_fault_of_a_safe_tool_is_tried_again_unseen(reading: Engine) -> 
     reading.says(answers("ok"))
     reading.advance()
     assert outcome(reading) == "third time lucky"
+    assert reading.clock.now_s > NOW, "it paused"
     assert (len(reading.ran), reading.calls[0].attempt) == (3, 1)
 
 
