@@ -34,6 +34,14 @@ def _raises(error: BaseException) -> Callable[[], NoReturn]:
     return way
 
 
+def _closed(stream: str) -> Callable[[], NoReturn]:
+    def way() -> NoReturn:
+        getattr(sys, stream).close()
+        raise ValueError("child")
+
+    return way
+
+
 def _fork() -> int:
     CHILDREN.append(os.fork())
     return CHILDREN[-1]
@@ -63,6 +71,8 @@ def _served(engine: Engine) -> int:
         (_raises(ValueError("child")), 1),
         (_raises(ToolTransientError("child")), 1),
         (_raises(KeyboardInterrupt()), 1),
+        (_closed("stdout"), 1),
+        (_closed("stderr"), 1),
     ],
 )
 def test_child_of_a_tool_ends_with_its_body(engine: Engine, tool: str, way: Callable[[], object], code: int) -> None:
@@ -88,6 +98,20 @@ def test_child_of_a_result_that_is_read_ends_with_the_reading(engine: Engine) ->
     engine.bodies["write"] = lambda: Forking([0])
     assert _served(engine) == 0
     assert engine.contents == ["[1]"]
+
+
+def _speaks() -> NoReturn:
+    sys.stdout = os.fdopen(os.dup(1), "w")  # which keeps what is said, as that of a worker does
+    print("said")  # noqa: T201 - what it is for
+    sys.exit("no such order")
+
+
+def test_child_says_what_it_has_to_say(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
+    """What it has printed, and why it exits."""
+    engine.dispatched("write")
+    engine.bodies["write"] = lambda: _speaks() if _fork() == 0 else "parent"
+    _served(engine)
+    assert capfd.readouterr() == ("said\n", "no such order\n")
 
 
 def test_child_says_what_it_raised(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
