@@ -30,7 +30,9 @@ from tests.processes import runs
 
 CHILD = """
 import os, signal, time
+from contextlib import suppress
 from billiard.pool import soft_timeout_sighandler
+from celery.exceptions import SoftTimeLimitExceeded
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
 from harness_worker.ports import DeadlineReached
 
@@ -44,6 +46,11 @@ def run(is_revoked, body):
     except DeadlineReached:
         return "stopped"
     return "ran"
+
+def swallow():
+    with suppress(SoftTimeLimitExceeded):
+        knock()
+        time.sleep(3)
 
 def tidy():
     try:
@@ -60,6 +67,7 @@ print("of another call, before the body:", run(False, lambda: None))
 knock()
 print("meant, before the body:", run(True, lambda: None))
 print("meant, in the body:", run(True, lambda: (knock(), time.sleep(3))))
+print("meant, and swallowed:", run(True, swallow))
 print("meant, and again while it cleans up:", run(True, tidy))
 print("of another call, in the body:", run(False, knock))
 knock()
@@ -631,6 +639,22 @@ os.kill(os.getpid(), signal.SIGUSR1)
 print("still blocked:", *map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
 """
 
+AT_ITS_END = """
+import signal
+from harness_worker.adapters.celery.soft_deadline import SignalDeadline, keep_knocks_for_bodies
+
+def come_just_before(number, handler):
+    if handler is signal.SIG_IGN:
+        signal.raise_signal(number)
+    return handle(number, handler)
+
+keep_knocks_for_bodies()
+handle, signal.signal = signal.signal, come_just_before
+with SignalDeadline(100.0, lambda: True):
+    pass
+print("ran")
+"""
+
 NONE_LEFT = """
 import time
 from harness_worker.adapters.celery.soft_deadline import SignalDeadline
@@ -694,7 +718,7 @@ print("lives")
 def test_stop_signal_reaches_only_the_body_it_is_meant_for() -> None:
     """The signal never raises outside of a body, stops a body that it came too early for, and ignores other calls.
 
-    A second signal does not disturb the body while it cleans up.
+    A second signal does not disturb the body while it cleans up, and one that the body swallows changes nothing.
     """
     ran = subprocess.run(
         [sys.executable, "-c", CHILD],
@@ -708,6 +732,7 @@ def test_stop_signal_reaches_only_the_body_it_is_meant_for() -> None:
         "of another call, before the body: ran",
         "meant, before the body: stopped",
         "meant, in the body: stopped",
+        "meant, and swallowed: ran",
         "cleaned up",
         "meant, and again while it cleans up: stopped",
         "of another call, in the body: ran",
@@ -886,6 +911,11 @@ def test_body_that_swallows_its_deadline_is_stopped_by_celerys() -> None:
 def test_time_that_is_over_before_the_body_begins_stops_it() -> None:
     """As little as a millisecond may be left; nothing reaches the process afterwards."""
     assert _said(LITTLE) == ["stopped", f"still blocked: {int(signal.SIGUSR1)}"]
+
+
+def test_time_that_is_over_as_the_body_ends_stops_nothing() -> None:
+    """The body has done everything, and what follows it is the harness's own."""
+    assert _said(AT_ITS_END) == ["ran"]
 
 
 def test_body_that_has_no_time_at_all_is_stopped() -> None:
