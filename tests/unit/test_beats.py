@@ -284,6 +284,22 @@ def test_rounds_go_on_whatever_one_raises_and_though_it_cannot_be_told(raised: B
         rounds.stop()
 
 
+def test_rounds_that_are_stopped_have_ended() -> None:
+    """Who stops them may close what they use."""
+    begun, ended = threading.Event(), list[bool]()
+
+    class Long(Rounds):
+        def _round(self) -> None:
+            begun.set()
+            ended.append(self._stop.wait(30))
+
+    rounds = Long("long", SOON_S)
+    rounds.start()
+    assert begun.wait(30)
+    rounds.stop()
+    assert ended == [True]
+
+
 def test_heartbeats_of_all_visits_are_one_question(store: MemoryTurnStore) -> None:
     """Sent one after another, the last ones would lose their leases while the database is slow."""
     asked: list[int] = []

@@ -56,6 +56,11 @@ def test_result_that_nobody_waits_for_is_told() -> None:
     assert unwanted == ["stored"]
 
 
+def test_work_that_never_ends_keeps_no_process_from_its_exit() -> None:
+    """Python waits there for every other kind of thread."""
+    assert within(30, lambda: threading.current_thread().daemon)
+
+
 def test_no_more_calls_are_started_while_too_many_are_overdue(caplog: pytest.LogCaptureFixture) -> None:
     """Each holds a thread. It is logged once, other names are not affected, and calls start again once one returns."""
     caplog.set_level(logging.ERROR)
