@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Generator
 from datetime import UTC, datetime
 
 import pytest
@@ -175,6 +177,17 @@ def test_receiver_that_is_gone_is_given_up_at_once() -> None:
     assert (verdict.outcome, verdict.is_gone) == (DeliveryOutcome.GIVEN_UP, True)
 
 
+@pytest.fixture
+def far_east(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """A machine whose clock shows another hour than UTC."""
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_east")
 @pytest.mark.parametrize(
     ("status", "retry_after", "least_s"),
     [
