@@ -237,7 +237,7 @@ def test_call_past_its_time_is_cancelled_and_its_server_replaced(registry: Regis
 
 
 def test_call_that_is_given_up_harms_no_other(behind: HttpServer, notes: Notes) -> None:
-    """Its connection takes no later call, but is closed only when the calls on it have ended."""
+    """Its connection takes no later call, which opens another, but is closed only when the calls on it have ended."""
     kept = _kept(behind.url)
     linger = tool("linger", kept)
     with ThreadPoolExecutor(1) as pool:
@@ -246,8 +246,9 @@ def test_call_that_is_given_up_harms_no_other(behind: HttpServer, notes: Notes) 
         with pytest.raises(ToolOutcomeUnknown):
             linger({"s": 30.0}, context(seconds=1.0))
         wait_until(lambda: not kept.is_open, "the connection to take no more calls", 10)
+        assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
+        kept.close()
         assert other.result() == "lingered"
-    kept.close()
 
 
 def test_call_may_take_longer_than_connecting_may(behind: HttpServer) -> None:
