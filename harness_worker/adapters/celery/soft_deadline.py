@@ -90,10 +90,8 @@ class SignalDeadline:
 
 
 def end_descendants() -> None:
-    """Kill what this process's tool started: everything else in the process group, if this process leads it."""
+    """Kill what this process's tool started: everything else in the group that this process leads, if it does."""
     mine = os.getpid()
-    if os.getpgid(0) != mine:
-        return
     others = [pid for pid in psutil.pids() if pid != mine and _group_of(pid) == mine]
     for pid in others:
         with suppress(ProcessLookupError, PermissionError):
