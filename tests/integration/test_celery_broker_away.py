@@ -144,6 +144,7 @@ def test_lack_of_memory_in_the_event_loop_ends_no_worker(monkeypatch: pytest.Mon
         monkeypatch.setattr("harness_worker.adapters.celery.consumer.Event", event)
     consumer.start()
     assert consumer.blueprint.restarts == 1
+    assert (len(made) > 1) is (lasts_until == "a pause")
 
 
 class _Runs:

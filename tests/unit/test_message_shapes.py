@@ -15,6 +15,8 @@ HEADERS: dict[str, Any] = {"task": "tool.look", "id": "1"}
 NEXT: dict[str, Any] = {"task": "tool.look"}
 ODD: list[tuple[Any, dict[str, Any]]] = [
     (([], {}, None), {}),
+    (([], [], {}), {}),
+    (("ab", {}, {}), {}),
     (([], {}, {"chain": [5]}), {}),
     (([], {}, {"chain": [{"args": []}]}), {}),
     (([], {}, {"callbacks": NEXT}), {}),
@@ -29,6 +31,8 @@ ODD: list[tuple[Any, dict[str, Any]]] = [
     (([], {}, {}), {"timelimit": [10**400, None]}),
     (([], {}, {}), {"timelimit": [None, float("nan")]}),
     (([], {}, {}), {"stamped_headers": [[]]}),
+    (([], {}, {}), {"stamped_headers": "ab"}),
+    (([], {}, {}), {"stamps": []}),
     (([], {}, {}), {"shadow": 5}),
 ]
 
@@ -70,3 +74,25 @@ def test_what_celery_would_fail_on_is_rejected(
     _, became = received(*body, **headers)
     assert (handled, became) == ([], ["rejected"])
     assert "message dropped, it is not one of ours" in caplog.text
+
+
+def test_message_that_celery_has_answered_is_not_answered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second answer is an error, over which the worker would end."""
+
+    def answer_and_fail(message: Any) -> None:  # noqa: ANN401 - a kombu message
+        message.acknowledged = True
+        raise LookupError("in what follows")
+
+    def handler(_: object) -> Callable[[Any], None]:
+        return answer_and_fail
+
+    monkeypatch.setattr(Consumer, "create_task_handler", handler)
+    assert received([], {}, {})[1] == []
+
+
+def test_message_that_cannot_be_decoded_is_gone() -> None:
+    """It would come again to the next worker, and again."""
+    became: list[str] = []
+    consumer: Any = object.__new__(CarefulConsumer)
+    consumer.on_decode_error(SimpleNamespace(ack=lambda: became.append("acknowledged")), ValueError("no JSON"))
+    assert became == ["acknowledged"]
