@@ -176,11 +176,15 @@ def test_calls_under_way_are_found_though_others_begin_and_end_meanwhile(
 
 
 def test_calls_under_way_are_told_apart(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN401 - as above
-    """Reads keep alive by the gate, writes by the journal, and calls that hold a lock by the locks."""
+    """Reads keep alive by the gate, writes by the journal, and calls that hold a lock by the locks.
+
+    A message that is not one of ours may be under way for a moment, until its process drops it.
+    """
     message = replace(MESSAGE, turn_id="turn_2", read=False)
     writing = request(ToolRequest, ToolTask("put", cast("Any", None), print), message.to_kwargs())
     submitting = request(SubmitRequest, SubmitTask(cast("Any", None)), {})
-    monkeypatch.setattr(state, "active_requests", WeakSet([started, writing, submitting]))
+    odd = request(ToolRequest, ToolTask("look", cast("Any", None), print), {"n": 1})
+    monkeypatch.setattr(state, "active_requests", WeakSet([started, writing, submitting, odd]))
     assert active_calls(reads=True) == active_calls_of(["look"]) == active_calls_of_turn("turn_1") == [RUN]
     assert active_calls(reads=False) == active_calls_of(["put"]) == [replace(RUN, turn_id="turn_2")]
 
