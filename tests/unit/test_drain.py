@@ -15,8 +15,10 @@ import pytest
 from celery.worker import state
 from celery.worker.control import Panel
 
+from harness_worker.adapters.celery.app import make_app
 from harness_worker.adapters.celery.bootsteps import LAST_RESORT_S, Drain
 from harness_worker.adapters.celery.stopping import serve_drain
+from harness_worker.config import Settings
 from harness_worker.wire import DRAIN_COMMAND
 
 
@@ -71,6 +73,19 @@ def test_drain_ends_what_is_left_in_time(has_processes: bool, monkeypatch: pytes
     finally:
         signal.signal(signal.SIGQUIT, before)
     assert (signals, state.should_terminate) == (([signal.SIGQUIT], None) if has_processes else ([], os.EX_OK))
+
+
+def test_drain_that_begins_while_the_broker_is_away_takes_no_work_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is no connection over which to say so; the queues are not consumed again over the next one."""
+    monkeypatch.setattr(state, "should_stop", None)
+    app = make_app(Settings(), redis_url="redis://127.0.0.1:1/0")
+    app.amqp.queues.select(["turns", "tools"])
+    drain = Drain(grace_s=1000)
+    drain.ask()
+    drain.tick(SimpleNamespace(app=app, consumer=SimpleNamespace(app=app, connection=None)))
+    assert not app.amqp.queues.consume_from
 
 
 def test_worker_that_is_only_asked_whether_it_drains_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
