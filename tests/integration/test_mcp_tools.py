@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -206,7 +207,7 @@ def test_server_learns_the_key_and_only_its_own_environment(registry: Registry, 
 
 
 def test_connection_is_kept_until_its_server_dies(notes: Notes) -> None:
-    """Calls share a server; after its death the next call starts another and succeeds."""
+    """Calls share a server; after its death the next call starts another and succeeds, which closing ends."""
     endpoint = endpoint_of("files", command=STDIO, env={"NOTES": str(notes.file)}, cwd=None, url=None, headers=None)
     kept = KeptConnection(endpoint, mode="auto", connect_timeout_s=20.0)
     process = McpTool(server="files", tool="process", kept=kept)
@@ -214,8 +215,10 @@ def test_connection_is_kept_until_its_server_dies(notes: Notes) -> None:
     assert pid == again
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not kept.is_open, "the harness to notice")
-    assert json.loads(process({}, context()))["pid"] != pid
+    other = json.loads(process({}, context()))["pid"]
+    assert other != pid
     kept.close()
+    assert not runs(other)
 
 
 def test_death_of_the_server_in_a_call_is_told_as_such(registry: Registry, notes: Notes) -> None:
@@ -367,6 +370,22 @@ def test_http_server_hears_that_a_call_was_given_up(behind: HttpServer, notes: N
     kept.close()
 
 
+def test_connection_keeps_nothing_of_calls_that_have_ended(kept: KeptConnection) -> None:
+    """It may be open for as long as its process lives."""
+
+    def is_of_a_call(found: object) -> bool:
+        kind: object = type(found)
+        return kind is asyncio.Task and "_Connection._asked" in repr(found)
+
+    def forgotten() -> bool:
+        gc.collect()
+        return not any(map(is_of_a_call, gc.get_objects()))
+
+    for _ in range(3):
+        tool("add", kept)({"a": 1, "b": 1}, context())
+    wait_until(forgotten, "the calls to be forgotten")
+
+
 def test_argument_that_is_wanted_in_a_header_is_there(kept: KeptConnection) -> None:
     """With the newest protocol, servers may route calls by such headers."""
     for region in ("eu", "us"):
@@ -374,16 +393,24 @@ def test_argument_that_is_wanted_in_a_header_is_there(kept: KeptConnection) -> N
 
 
 def test_headers_that_cannot_be_told_ask_nobody(before: Proxy) -> None:
-    """The function that gives the headers belongs to the application, and may raise anything: no request is sent."""
+    """The function that gives the headers belongs to the application, and may raise anything: no request is sent.
 
-    def raises() -> dict[str, str]:
-        raise KeyError(SECRET)
+    The next call opens another connection.
+    """
+    failing = [KeyError(SECRET)]
 
-    endpoint = endpoint_of("tickets", command=None, env=None, cwd=None, url=before.url, headers=raises)
+    def told() -> dict[str, str]:
+        if failing:
+            raise failing[0]
+        return {}
+
+    endpoint = endpoint_of("tickets", command=None, env=None, cwd=None, url=before.url, headers=told)
     kept = KeptConnection(endpoint, mode="auto", connect_timeout_s=30.0)
     with pytest.raises(ToolTransientError, match="tickets was not reached: KeyError") as missed:
         tool("add", kept)({"a": 1, "b": 1}, context())
     assert type(missed.value) is ToolTransientError
+    failing.clear()
+    assert tool("add", kept)({"a": 1, "b": 1}, context()) == "2"
     kept.close()
 
 
