@@ -264,8 +264,6 @@ class _Connection:
                         await asyncio.wait(self._calls)
         except Exception as error:  # noqa: BLE001 - never raises: told to the calls that wait for it
             self._failed(reason_of(error, exchange, within_s=timeout_s))
-        finally:
-            self.leave()
 
     def _failed(self, why: str) -> None:
         log.warning("%s: no connection: %s", self._endpoint, why)
