@@ -64,6 +64,7 @@ def test_what_waits_for_room_is_not_asked_about_until_there_is_some(
 ) -> None:
     """However much is delivered to others meanwhile; then it is sent at once, without another reading of all rows."""
     monkeypatch.setattr("api_gateway.webhooks.deliverer.POLL_S", 600.0)
+    monkeypatch.setattr("api_gateway.webhooks.deliverer.LONGEST_PAUSE_S", 600.0)
     other.answers.extend([other.hang] * IN_FLIGHT_A_HOST)
     stuck = [ended(gateway, other.named_url, "localhost") for _ in range(IN_FLIGHT_A_HOST + 4)]
     asked: list[str] = []
