@@ -90,7 +90,7 @@ class Batches:
         at_once = case((turns.c.status == TurnStatus.QUEUED, turns.c.wake_at), else_=db_now())
         change = (
             update(turns)
-            .where(turns.c.id.in_(open_ones.with_for_update(key_share=True)), _OPEN)
+            .where(turns.c.id.in_(open_ones.with_for_update(key_share=True)))
             .values(cancel_requested=true(), wakes=turns.c.wakes + 1, wake_at=at_once)
             .returning(turns.c.id, turns.c.priority, turns.c.status)
         )
