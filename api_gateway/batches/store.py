@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import and_, case, false, func, select, true, update
+from sqlalchemy import ColumnElement, and_, case, false, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from api_gateway.batches.answers import Batch, BatchPage, BatchResult
@@ -42,8 +42,8 @@ class Batches:
     def __init__(self, engine: AsyncEngine, tenant: str) -> None:
         self._engine = engine
         self._writer = writer_of(engine)
-        self._tenant = tenant
         self._rows = select(batches).where(batches.c.tenant == tenant)
+        self._ids = self._rows.with_only_columns(batches.c.id)
 
     async def one(self, batch_id: str) -> Batch | None:
         """The batch with that id."""
@@ -53,7 +53,7 @@ class Batches:
 
     async def exists(self, batch_id: str) -> bool:
         """Whether there is a batch with that id."""
-        query = self._rows.with_only_columns(batches.c.id).where(batches.c.id == batch_id)
+        query = self._ids.where(batches.c.id == batch_id)
         async with self._engine.connect() as connection:
             return (await connection.execute(query)).one_or_none() is not None
 
@@ -67,13 +67,13 @@ class Batches:
 
     async def has(self, batch_id: str, turn_id: str) -> bool:
         """Whether the turn belongs to the batch."""
-        query = select(turns.c.id).where(*self._of(batch_id), turns.c.id == turn_id)
+        query = select(turns.c.id).where(self._is_of(batch_id), turns.c.id == turn_id)
         async with self._engine.connect() as connection:
             return (await connection.execute(query)).one_or_none() is not None
 
     async def results(self, batch_id: str, after: str) -> list[BatchResult]:
         """The next ended turns of a batch, those posted after the turn ``after``, in the order of posting."""
-        over = select(*TURN_COLUMNS).where(*self._of(batch_id), ~_OPEN, turns.c.id > after)
+        over = select(*TURN_COLUMNS).where(self._is_of(batch_id), ~_OPEN, turns.c.id > after)
         page = over.order_by(turns.c.id).limit(RESULTS_PAGE)
         async with self._engine.connect() as connection:
             found = (await connection.execute(within_bytes(page, turns, _RESULT_BYTES, AS_MADE))).all()
@@ -86,7 +86,7 @@ class Batches:
         Queued turns keep their due time: thousands due at once would starve all others.
         """
         # Locked in the order of all who lock several turns (harness_worker/sessions.py), so that there is no deadlock.
-        open_ones = select(turns.c.id).where(*self._of(batch_id), _OPEN).order_by(turns.c.session_id, turns.c.number)
+        open_ones = select(turns.c.id).where(self._is_of(batch_id), _OPEN).order_by(turns.c.session_id, turns.c.number)
         at_once = case((turns.c.status == TurnStatus.QUEUED, turns.c.wake_at), else_=db_now())
         change = (
             update(turns)
@@ -121,5 +121,6 @@ class Batches:
             found[row.batch_id].append(row)
         return {batch_id: state_of(found[batch_id]) for batch_id in batch_ids}
 
-    def _of(self, batch_id: str) -> tuple[Any, ...]:
-        return (turns.c.batch_id == batch_id, turns.c.tenant == self._tenant)
+    def _is_of(self, batch_id: str) -> ColumnElement[bool]:
+        # The batch's tenant, not the turn's: SQLite would read all turns of that by sessions' index.
+        return turns.c.batch_id == self._ids.where(batches.c.id == batch_id).scalar_subquery()

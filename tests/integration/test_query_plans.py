@@ -213,17 +213,27 @@ def test_page_asks_how_long_its_own_turns_are_alone(sqlite_url: str) -> None:
     assert (asyncio.run(ask()), sizes) == (3, 2 * 4)
 
 
-def test_state_of_batches_reads_their_turns_alone(database_url: str) -> None:
-    """It does not read all turns of the tenant, which SQLite expects to be fewer."""
+OF_A_BATCH: list[Callable[[Batches], Awaitable[object]]] = [
+    lambda found: found.page(PageQuery()),
+    lambda found: found.request_cancel("b1"),
+]
 
-    async def ask(engine: AsyncEngine) -> None:
+
+@pytest.mark.parametrize("ask", OF_A_BATCH, ids=["state", "cancel"])
+def test_turns_of_a_batch_are_found_without_the_tenants_others(
+    database_url: str, ask: Callable[[Batches], Awaitable[object]]
+) -> None:
+    """It does not read all turns of the tenant, which SQLite expects to be fewer, or finds in the order wanted."""
+
+    async def run(engine: AsyncEngine) -> None:
         row: dict[str, Any] = {"tenant": "default", "total": 1, "metadata": {}, "created_at": 1.0}
         async with engine.begin() as connection:
             await connection.execute(insert(batches), [{**row, "id": f"b{number}"} for number in range(9)])
-        await Batches(engine, "default").page(PageQuery())
+        await ask(Batches(engine, "default"))
 
-    plans = asked(database_url, "turns", ask)
+    plans = asked(database_url, "turns", run)
     assert plans.use("turns_batch"), plans.texts
+    assert not plans.use("turns_session"), plans.texts
 
 
 def test_artifacts_that_expired_are_found_without_those_that_are_good(database_url: str) -> None:
