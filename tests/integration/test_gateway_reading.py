@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -16,6 +16,7 @@ from api_gateway.requests.places import scan_places
 from api_gateway.requests.queries import TurnsQuery
 from api_gateway.turns.answers import TurnWithParts
 from api_gateway.turns.calls import pending_approvals
+from api_gateway.turns.heads import Head, read_heads
 from api_gateway.turns.store import Turns
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
 from harness_worker.schema import messages, scores, turn_events, turns
@@ -201,31 +202,63 @@ def test_list_holds_no_answers_that_were_given(gateway: Gateway) -> None:
     assert [action["call_id"] for action in turn["required_actions"]] == ["0.1"]
 
 
+def not_waiting(gateway: Gateway, turn_id: str, arguments: Any) -> None:  # noqa: ANN401 - any JSON
+    """Add calls to the turn that wait for nobody: without a question, with an answer, and one that has ended."""
+    asked = {"expires_at": 2e9}
+    denied = to_record(ToolDenied(call_id="0.3", tool_name="x", reason=DenialReason.APPROVAL, details="no answer"))
+    gateway.worker.call(turn_id, 0, 1, arguments=arguments)
+    gateway.worker.call(turn_id, 0, 2, arguments=arguments, approval={**asked, "decision": "approve"})
+    gateway.worker.call(turn_id, 0, 3, arguments=arguments, approval=asked, outcome=denied, status="ended")
+
+
 def test_list_page_of_turns_that_ask_much_is_short(gateway: Gateway) -> None:
-    """Arguments that wait for an approval count; those of turns that no longer show them do not."""
+    """Arguments that wait for an approval count; those of other calls, or of turns that do not wait, do not."""
     made = [gateway.posted()["id"] for _ in range(4)]
+    long = {"text": "x" * 5_000_000}
     for turn_id in made:
         gateway.worker.change(turn_id, status="requires_action")
-        long = {"text": "x" * 5_000_000}
         gateway.worker.call(turn_id, 0, 0, arguments=long, approval={"expires_at": 2e9})
+    not_waiting(gateway, made[3], long)
     gateway.worker.change(made[2], status="running")
     pages = [[turn["id"] for turn in page.json()["data"]] for page in pages_of(gateway)]
     assert pages == [[made[3], made[2]], [made[1]], [made[0]]]
 
 
 def test_list_page_of_turns_below_which_much_is_asked_is_short(gateway: Gateway) -> None:
-    """The questions of turns below, which a turn shows, count too; all turns are on some page."""
+    """The questions of turns below, which a turn shows, count too; all turns are on some page, each with its own."""
     gateway.worker.publish_agent("child")
-    made: list[str] = []
-    for _ in range(4):
+    made: list[tuple[str, str]] = []
+    for size in (3_500_000, 3_500_000, 8_500_000, 3_500_000, 3_500_000):
         above, below = gateway.posted()["id"], gateway.posted(agent="child")["id"]
         gateway.worker.change(above, status="running", parked_below=[{"turn_id": below, "fence": 1}])
         gateway.worker.change(below, status="requires_action")
-        long = {"text": "x" * 3_500_000}
-        gateway.worker.call(below, 0, 0, arguments=long, approval={"expires_at": 2e9})
-        made.append(above)
-    pages = [[turn["id"] for turn in page.json()["data"]] for page in pages_of(gateway, agent=AGENT)]
-    assert pages == [[made[3], made[2]], [made[1], made[0]]]
+        gateway.worker.call(below, 0, 0, arguments={"text": "x" * size}, approval={"expires_at": 2e9})
+        made.append((above, below))
+    not_waiting(gateway, made[4][1], {"text": "x" * 3_500_000})
+    pages = [page.json()["data"] for page in pages_of(gateway, agent=AGENT)]
+    shown = [
+        [(turn["id"], *(asked["turn_id"] for asked in turn["subagent_actions"])) for turn in page] for page in pages
+    ]
+    assert shown == [[made[4], made[3]], [made[2]], [made[1], made[0]]]
+
+
+@pytest.mark.one_database("sqlite")
+def test_only_a_question_below_a_turn_itself_counts(gateway: Gateway) -> None:
+    """Who waits for a turn is told of no question below another one, nor of one that is not asked yet."""
+    asks, waits = (gateway.posted()["id"] for _ in range(2))
+    for above, approval in ((asks, {"expires_at": 2e9}), (waits, {"expires_at": None})):
+        below = gateway.posted()["id"]
+        gateway.worker.call(below, 0, 0, approval=approval)
+        gateway.worker.change(above, status="running", parked_below=[{"turn_id": below, "fence": 1}])
+
+    async def read() -> Mapping[str, Head]:
+        engine = create_engine(gateway.settings.database_url)
+        found = await read_heads(engine, [asks, waits])
+        await engine.dispose()
+        return found
+
+    found = asyncio.run(read())
+    assert {turn_id: head.asks_below for turn_id, head in found.items()} == {asks: True, waits: False}
 
 
 def test_list_page_that_is_exactly_full_is_the_last(gateway: Gateway) -> None:
