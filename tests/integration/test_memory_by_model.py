@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert
 
 from harness_worker import Registry
 from harness_worker.adapters.sql.memories import SqlMemories
@@ -19,6 +19,7 @@ from harness_worker.core.memory.memories import Memory, MemoryKind, Remembered
 from harness_worker.core.scoring.scores import LAPSES_S, ScoreRow, begin_judging
 from harness_worker.core.sealing import with_judges, with_memories
 from harness_worker.errors import ModelError, TransientError
+from harness_worker.schema import scores
 from harness_worker.turn.judging import JudgeLook, Judging
 from harness_worker.wire import MEMORY, StopReason, TurnStatus
 from tests.contract.store_world import World
@@ -173,6 +174,15 @@ def test_memories_that_are_being_looked_for_are_not_given_up(bench: Bench) -> No
     assert later.change(turn_id, MEMORY, partial(begin_judging, judge_s=30.0)) is not None
     replace(bench.judging, agents={}, scores=later).judge(turn_id, MEMORY)
     assert bench.scores.change(turn_id, MEMORY, lambda row, _: (row, row.at is None))
+
+
+def test_score_is_not_given_up_where_its_judge_is_unknown(bench: Bench) -> None:
+    """A score is looked for only where its judge is served; a worker of another version leaves it, however old."""
+    turn_id = bench.over()
+    with bench.world.engine.begin() as connection:
+        connection.execute(insert(scores).values(turn_id=turn_id, judge="brief", due_at=1.0))
+    replace(bench.judging, scores=Later(bench.world.engine, LAPSES_S)).judge(turn_id, "brief")
+    assert bench.scores.change(turn_id, "brief", lambda row, _: (row, row.at is None))
 
 
 def test_model_that_fails_is_asked_again_and_given_up_at_last(bench: Bench) -> None:
