@@ -19,7 +19,7 @@ from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.hooks import PreToolUse, TurnEnd, TurnStart
 from harness_worker.entrypoints.worker.coordinator import look_at_stopped
 from harness_worker.errors import ModelError, ScriptExhausted, Stopped, TransientError
-from harness_worker.ports import ModelReply
+from harness_worker.ports import ModelReply, ReadAttempt
 from harness_worker.turn import coordinator
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
@@ -98,6 +98,15 @@ def test_model_is_asked_with_the_history(engine: Engine) -> None:
     assert [tool.name for tool in first.tools] == ["look", "write"]
     assert [message.role for message in second.messages] == ["user", "assistant", "user"]
     assert first.timeout_s == MODEL_TIMEOUT_S
+
+
+def test_gate_forgets_the_results_of_a_turn_that_is_over(engine: Engine) -> None:
+    """They may be long, and the gate is kept for some time."""
+    engine.says(asks("look"), answers("ok"))
+    engine.work()
+    reads = [ReadAttempt.of(call) for call in engine.calls]
+    (settled,) = engine.gate.settle(TURN_ID, engine.turn.fence, reads, close=False)
+    assert settled.completion is None
 
 
 def test_turn_nobody_knows_is_left_alone(engine: Engine) -> None:
@@ -555,9 +564,15 @@ def test_model_that_fails_for_a_moment_is_asked_again_unseen(engine: Engine) -> 
 def test_model_that_fails_for_good_ends_the_turn(
     engine: Engine, errors: list[BaseException], reason: StopReason, message: str
 ) -> None:
-    """The turn fails with a code and the provider's message; a failed model call is no step."""
+    """The turn fails with a code and the provider's message; a failed model call is no step.
+
+    Its gate is closed first: nobody would look for it later.
+    """
+    closed: list[TurnStatus] = []
+    engine.seen_gate.before["close"] += [lambda: closed.append(engine.turn.status)]
     engine.says(*errors)
     engine.advance()
+    assert closed == [TurnStatus.RUNNING]
     assert (engine.turn.status, engine.turn.stop_reason) == (TurnStatus.FAILED, reason)
     assert engine.turn.error == {"code": reason.value, "message": message}
     assert engine.turn.used.steps == 0
@@ -568,7 +583,7 @@ def test_model_that_takes_too_long_ends_the_turn_incomplete(engine: Engine) -> N
     """The turn's time has ended, which is no error of the model."""
 
     def slow() -> ModelReply:
-        engine.clock.now_s += TIMEOUT_S + 1
+        engine.clock.now_s += TIMEOUT_S  # to the process its time is over, and to the database not yet
         raise SILENT
 
     engine.says(slow)
