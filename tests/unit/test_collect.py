@@ -77,7 +77,7 @@ def test_visit_sends_again_what_was_lost() -> None:
     call = pending(a_call())
     decision = collected(call, reports={"0.0": ReadReport(state=ReadState.UNADMITTED)})
     assert isinstance(decision.result, Dispatch)
-    assert decision.result.calls == (call,)
+    assert (decision.result.calls, decision.result.remaining_s) == ((call,), TURN.deadline_at - NOW)
     assert decision.calls == ()
 
 

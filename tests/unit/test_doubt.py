@@ -46,11 +46,12 @@ def test_doubt_is_a_writes_unknown_end(outcome: ToolOutcome | None, expected: bo
 
 @pytest.mark.parametrize(("error", "expected"), [("outcome_unknown: x", True), ("worker_lost: x", True), ("x", False)])
 def test_doubt_of_an_old_record_is_told_by_its_words(error: str, expected: bool) -> None:
-    """Rows written before the flag was there mean what they meant then."""
+    """Rows written before the flag was there mean what they meant then; a read was in no doubt."""
     record = to_record(failed(a_write(), error))
     assert not is_doubt(ended(a_write(), from_record(record)))
     del record["in_doubt"]
     assert is_doubt(ended(a_write(), from_record(record))) is expected
+    assert not is_doubt(ended(a_call(), from_record(record)))
 
 
 def test_doubt_does_not_concern_reads() -> None:

@@ -174,6 +174,7 @@ def test_cut_read_tells_the_time_it_had() -> None:
         (pending(a_call()), ReadReport(state=ReadState.UNADMITTED)),
         (a_write(), None),
         (pending(a_write()), None),
+        (replace(running(a_write()), worker=None), None),
     ],
 )
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_cut_read_tells_the_time_it_had() -> None:
 def test_stop_of_what_never_started_says_not_run(
     call: Call, report: ReadReport | None, cause: StopCause, why: str
 ) -> None:
-    """A planned or waiting call certainly had no effect."""
+    """A planned or waiting call, even one that waits for its lock, certainly had no effect."""
     assert content(stopped(call, cause, report)) == f"denied: not_run: {why}"
 
 
