@@ -14,11 +14,12 @@ from harness_worker.core.memory.memories import Memory, MemoryKind
 from harness_worker.core.prompting.prompt import Gathered
 from harness_worker.core.records import CallStatus
 from harness_worker.core.registration.hooks import Hooks, TurnEnd, TurnStart, UsageReport
+from harness_worker.core.run_context import RunContext
 from harness_worker.core.sources.context_pack import ContextPack, Passage
-from harness_worker.errors import TransientError
+from harness_worker.errors import ToolError, ToolTransientError, TransientError
 from harness_worker.ports import Match, TextIndex, ignore
 from harness_worker.turn.finalizer import Finalizer
-from harness_worker.turn.gathering import Gathering
+from harness_worker.turn.gathering import Gathering, PackFinder
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import NOW, a_turn
 from tests.unit.engine_kit import TURN_ID, Engine, SetClock, SetStop, answers, asks, raising
@@ -165,10 +166,11 @@ def test_parts_are_left_out_when_there_are_no_threads_to_load_them() -> None:
 
 @pytest.mark.parametrize(("remaining_s", "waited_s"), [(60.0, 5.0), (2.0, 2.0)])
 def test_part_that_takes_too_long_is_left_out(remaining_s: float, waited_s: float) -> None:
-    """The turn waits as long as the setting says and it has time, and what comes later is dropped."""
+    """The turn waits as long as the setting says and it has time; nobody, not even an exit, waits for the rest."""
     over, clock = threading.Event(), Passing()
     try:
         found = gather(gathering(lambda: (ANN,), lambda: (over.wait(30), PACK)[1], clock), remaining_s=remaining_s)
+        assert {thread.daemon for thread in threading.enumerate() if thread.name == "context pack"} == {True}
     finally:
         over.set()
     assert clock.now_s == NOW + 1.0 + waited_s  # the first look begins the wait
@@ -198,6 +200,17 @@ def test_agent_that_knows_nothing_loads_nothing() -> None:
     assert other.gather(a_turn(), agent, remaining_s=60.0, stop=a_stop()) == Gathered()
     assert set(threading.enumerate()) <= before
     assert loads.memories.asked == []  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def test_documents_are_looked_up_in_the_vault_of_the_agent_that_asks() -> None:
+    """A vault that is away may be there soon; an agent without one need not ask again."""
+    finder = PackFinder(vaults={"here": OneVault(lambda: PACK), "away": OneVault(raising(TransientError("no disk")))})
+    assert finder("refund", 1, RunContext.for_tests(agent="here")) == PACK
+    with pytest.raises(ToolTransientError, match="the documents cannot be read now; try again"):
+        finder("refund", 1, RunContext.for_tests(agent="away"))
+    with pytest.raises(ToolError, match="this agent has no documents") as refused:
+        finder("refund", 1, RunContext.for_tests(agent="other"))
+    assert not refused.value.retryable
 
 
 class Recorded(Hooks):
