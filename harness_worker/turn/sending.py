@@ -110,6 +110,6 @@ def _pass(turn: Turn, call: Call, remaining_s: float) -> GatePass:
         call_id=call.call_id,
         tool_use_id=call.tool_use_id,
         attempt=call.attempt,
-        remaining_ms=max(1, int(min(remaining_s * 1_000, sys.float_info.max))),
+        remaining_ms=int(min(remaining_s * 1_000, sys.float_info.max)),
         ticket=ticket,
     )
