@@ -288,6 +288,18 @@ def prune(world: World) -> None:
     assert pruning.remove(keys, world.now()).sessions == len(keys)
 
 
+def test_one_tenants_sessions_and_keys_are_pruned_a_page_at_a_time(sqlite_url: str) -> None:
+    """A page of sessions begins where the one before it ended, and no page of keys reads all keys to sort them."""
+    with world_of(sqlite_url) as world:
+        pruning = SqlPruning(world.engine, "a")
+        with plans_of(world.engine, "sessions") as of_sessions, plans_of(world.engine, "idempotency_keys") as of_keys:
+            pruning.page(1.0, after=("a", "s"))
+            pruning.remove_keys()
+    (page,), (keys,) = of_sessions.texts, of_keys.texts
+    assert "(tenant=? AND id>?)" in page
+    assert "ORDER BY" not in keys
+
+
 def judge(world: World) -> None:
     """Take two scores that are due."""
     for turn_id in (world.queued(), world.queued()):

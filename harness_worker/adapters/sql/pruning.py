@@ -143,9 +143,12 @@ class SqlPruning:
 
     def __init__(self, engine: Engine, tenant: str | None = None) -> None:
         self._engine = engine
-        self._page = _PAGE if tenant is None else _PAGE.where(sessions.c.tenant == tenant)
-        self._old_keys = _OLD_KEYS if tenant is None else _OLD_KEYS.where(idempotency_keys.c.tenant == tenant)
-        self._batches = _EMPTY_BATCHES if tenant is None else _EMPTY_BATCHES.where(batches.c.tenant == tenant)
+        self._page, self._old_keys, self._batches = _PAGE, _OLD_KEYS, _EMPTY_BATCHES
+        if tenant is not None:
+            # SQLite would otherwise read all pages before each page, and all keys of the tenant to put them in order.
+            self._page = _PAGE.where(sessions.c.tenant == tenant, sessions.c.id > bindparam("after_id"))
+            self._old_keys = _OLD_KEYS.where(idempotency_keys.c.tenant == tenant).order_by(None)
+            self._batches = _EMPTY_BATCHES.where(batches.c.tenant == tenant)
 
     def now(self) -> float:
         """The database's time, seconds since the epoch."""
