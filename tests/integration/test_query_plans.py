@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.batches.store import Batches
 from api_gateway.database import create_engine
+from api_gateway.limits.admission import check_queue
 from api_gateway.limits.spending import Spending
 from api_gateway.metrics.figures import FleetFigures
 from api_gateway.publisher import Publisher
@@ -19,12 +20,14 @@ from api_gateway.requests.cursors import Cursor, format_cursor
 from api_gateway.requests.places import scan_places
 from api_gateway.requests.queries import PageQuery, TurnsQuery
 from api_gateway.sessions import Sessions
+from api_gateway.turns.heads import read_heads
 from api_gateway.turns.store import Turns
 from harness_worker.adapters.sql.engine import reading
 from harness_worker.adapters.sql.pruning import SqlPruning
 from harness_worker.adapters.sql.rows import columns_of
 from harness_worker.adapters.sql.scores import SqlScores
 from harness_worker.adapters.sql.tenants import WAITING
+from harness_worker.core.records import Park
 from harness_worker.ports import ExpiredArtifact, HeldTurn, RunningCall
 from harness_worker.schema import batches, idempotency_keys, scores, tool_calls, turns
 from harness_worker.sessions import (
@@ -252,6 +255,33 @@ def test_spending_reads_the_turns_of_a_day(database_url: str) -> None:
     assert len(plans.texts) == 2
     assert plans.use("turns_listed"), plans.texts
     assert plans.lie_between("created_at"), plans.texts
+
+
+def test_full_queue_is_found_without_what_has_ended(database_url: str) -> None:
+    """Each post of a tenant with a limit asks, within its transaction, whether there is room."""
+
+    async def ask(engine: AsyncEngine) -> None:
+        async with engine.connect() as connection:
+            await check_queue(connection, "default", 9)
+
+    plans = asked(database_url, "turns", ask)
+    assert plans.use(*UNFINISHED_ALONE), plans.texts
+
+
+def test_calls_are_read_for_the_turns_that_are_shown_alone(database_url: str) -> None:
+    """Neither a list nor a look at how far turns have come reads the calls of others, even where some wait below."""
+
+    async def ask(engine: AsyncEngine) -> None:
+        await Turns(engine, "default", scan_places()).page(TurnsQuery())
+        await read_heads(engine, [above])
+
+    with world_of(database_url) as world:
+        above, below = world.queued(), world.queued()
+        world.change(above, status=TurnStatus.RUNNING, parked_below=(Park(turn_id=below, fence=1),))
+        world.change(below, status=TurnStatus.REQUIRES_ACTION)
+    plans = asked(database_url, "tool_calls", ask)
+    assert len(plans.texts) == 5
+    assert not plans.read_all(), plans.texts
 
 
 def test_due_turns_are_found_by_walking_their_index(postgres_url: str) -> None:
