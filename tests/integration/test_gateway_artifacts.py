@@ -120,6 +120,14 @@ def test_artifact_that_is_not_there_is_404(gateway: Gateway) -> None:
     problem_of(got(gateway), 404, "not_found")
 
 
+@pytest.mark.one_database("sqlite")
+def test_artifact_that_lacks_bytes_is_not_begun(gateway: Gateway) -> None:
+    """A file that is shorter than its row says would end in the middle of an answer that promised more."""
+    FsspecBlobs(gateway.settings.artifact_url or "").put(artifact_key("turn", "art_cut"), DATA[:9].encode())
+    gateway.worker.artifact("art_cut", SIZE)
+    problem_of(gateway.http.get("/v1/artifacts/art_cut"), 503, "not_ready")
+
+
 def test_artifact_of_an_unknown_store_says_which_setting_is_missing(sqlite_url: str, gateway_redis: str) -> None:
     """A gateway without the setting for the store does not claim that there are no artifacts."""
     with gateway_on(sqlite_url, gateway_redis, redis_url=NOWHERE) as gateway:

@@ -13,6 +13,7 @@ from sqlalchemy import false, insert, literal_column, select, text, update
 
 from harness_worker.schema import sessions, turns
 from harness_worker.testing.waiting import wait_until
+from harness_worker.wire import rfc3339
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, problem_of
 
 
@@ -154,6 +155,9 @@ def test_session_tells_its_turns(gateway: Gateway) -> None:
     }
     listed = gateway.http.get("/v1/turns", params={"session_id": "a/b c"}).json()["data"]
     assert [turn["id"] for turn in listed] == [second["id"], first["id"]]
+    for column, at in (("started_at", 4e9), ("finished_at", 4.1e9)):
+        gateway.worker.change(second["id"], **{column: at})
+        assert gateway.http.get("/v1/sessions/a%2Fb%20c").json()["updated_at"] == rfc3339(at)
 
 
 @pytest.mark.parametrize("session_id", ["two\nlines", "ends\n", "\nbegins", "a/b", "é?#%"])
