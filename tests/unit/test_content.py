@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, field_serializer
+from pydantic import BaseModel, computed_field, field_serializer, model_serializer
 from pydantic_core import to_jsonable_python
 
 from harness_worker.core.registration.content import compact_or_text, to_json
@@ -69,6 +69,21 @@ class Broken(BaseModel):
     def fail(self, _value: int) -> int:
         """A serialiser with a mistake in it."""
         raise KeyError("secret")
+
+
+class Costly(BaseModel):
+    @computed_field
+    @property
+    def rows(self) -> list[int]:
+        """More than there is memory for."""
+        raise MemoryError
+
+
+class Vast(BaseModel):
+    @model_serializer
+    def fail(self) -> str:
+        """A text that there is no memory for."""
+        raise MemoryError
 
 
 class Lent(dict[str, int]):
@@ -249,6 +264,13 @@ def test_content_refuses_a_dict_that_changes_while_it_is_read() -> None:
     live["a"] = Price(1)
     with pytest.raises(UnserialisableResult, match=r"^unserialisable result: dict at \$$"):
         content_text(live)
+
+
+@pytest.mark.parametrize("value", [Costly(), Vast(), ORDER.model_copy(update={"note": [Vast()]})])
+def test_content_that_there_is_no_memory_for_is_not_refused(value: object) -> None:
+    """That says nothing about the value: a write that returned it is in doubt, and not a failure to be tried again."""
+    with pytest.raises(MemoryError):
+        content_text([value])
 
 
 def test_content_refuses_huge_nesting_with_a_short_message() -> None:

@@ -118,7 +118,9 @@ class _Walk:
             plain = to_jsonable_python(value)
         except MemoryError:
             raise
-        except Exception:  # noqa: BLE001 - never raises: serialisers are the tool author's code
+        except Exception as error:  # noqa: BLE001 - never raises: serialisers are the tool author's code
+            if isinstance(error.__cause__, MemoryError):  # pydantic's error for whatever a serialiser raises
+                raise error.__cause__ from None
             self._blame_field(value, path)
             _refuse(value, path)
         _refuse_lost(value, plain, path)
