@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from harness_worker.core.decisions import Decision, Snapshot, T
+from harness_worker.core.decisions import Decision, Snapshot
 from harness_worker.core.ending import terminal_event
 from harness_worker.core.memory.memories import memories_in
 from harness_worker.core.records import Turn
@@ -65,11 +65,9 @@ def with_memories(decision: Decision[Any], turn: Turn, agent: AgentSpec | None) 
     return replace(decision, memories=memories_in(turn.input))
 
 
-def retold(decision: Decision[T]) -> Decision[T]:
+def retold(decision: Decision[Any], turn: Turn, _agent: AgentSpec | None) -> Decision[Any]:
     """The decision, with its last event, the terminal one, made again from the turn as it is now."""
-    if decision.turn is None:
-        return decision
-    return replace(decision, events=(*decision.events[:-1], terminal_event(decision.turn)))
+    return replace(decision, events=(*decision.events[:-1], terminal_event(turn)))
 
 
 SEALS: Final[tuple[tuple[str, Seal], ...]] = (

@@ -86,7 +86,7 @@ class Finalizer:
         agent = self.agents.get(snapshot.turn.agent)
         for name, seal in self.seals:
             decision = self._guarded(name, snapshot.turn, partial(_seal, seal, snapshot, decision, agent), decision)
-        return retold(decision)
+        return _seal(retold, snapshot, decision, agent)
 
     def _guarded(self, step: str, turn: Turn, work: Callable[[], T], otherwise: T) -> T:
         try:

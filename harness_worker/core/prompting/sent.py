@@ -171,7 +171,5 @@ def _is_thought(block: Mapping[str, Any]) -> bool:
 
 
 def _under_summary(messages: Sequence[Message], summary: str) -> tuple[Message, ...]:
-    if not messages:
-        return ()
     first, *rest = messages
     return (replace(first, content=[text_block(tagged("summary", summary)), *blocks_of(first)]), *rest)

@@ -112,7 +112,6 @@ def _hook_problems(hooks: Iterable[object]) -> Iterator[str]:
     for hook in hooks:
         if not issubclass(type(hook), Hooks):  # not isinstance, which believes a mock
             yield f"hooks must be instances of a subclass of harness_worker.Hooks, not {hook!r}"
-            continue
         for name in _misnamed(type(hook)):
             near = get_close_matches(name, _POINTS, n=1)
             mend = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_POINTS)};"
