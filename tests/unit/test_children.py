@@ -188,6 +188,14 @@ def test_child_that_gives_no_answer_is_told_as_it_ended(child: Turn | None, cont
     assert decision.turn.recall.blocked == {}
 
 
+def test_child_that_was_never_begun_took_no_time() -> None:
+    """It was stopped, or its time was over, while it waited in its queue."""
+    decision = collected(asked(), children=(over(status=TurnStatus.CANCELLED, started_at=None),))
+    assert decision.calls[0].started_at is None
+    (told,) = [event.data for event in decision.events if event.type == "tool.completed"]
+    assert (told["outcome"], told["elapsed_ms"]) == ("ToolFailure", 0.0)
+
+
 @pytest.mark.parametrize("status", [TurnStatus.INCOMPLETE, TurnStatus.FAILED, TurnStatus.CANCELLED])
 def test_child_that_ends_with_a_write_in_doubt_is_a_doubt_itself(status: TurnStatus) -> None:
     """Later calls do not run, and the asking turn has the doubt too, so that it reaches every level."""

@@ -224,6 +224,8 @@ async def _coroutine() -> None: ...
         ({"a": iter([])}, "list_iterator at $.a"),
         ([map(str, [])], "map at $[0]"),
         (b"\xff", "bytes at $"),
+        ({"total": decimal.Decimal("NaN")}, "Decimal at $.total"),
+        ([decimal.Decimal("-inf")], "Decimal at $[0]"),
         (_cycle(), "list at $[1].me"),
         (lambda: 1, "function at $"),
         (int, "type at $"),

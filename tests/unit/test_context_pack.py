@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness_worker.core.prompting.vault_tool import context_pack_tool, with_vault_tool
+from harness_worker.core.registration.tools import AgentSpec
+from harness_worker.core.run_context import RunContext
 from harness_worker.core.sources.citations import Source
 from harness_worker.core.sources.context_pack import ContextPack, Passage, as_answer, memory_block, untrusted_block
+from harness_worker.errors import ArgumentsInvalid
 
+CTX: Final = RunContext.for_tests()
 DOCUMENT: Final = re.compile(
     r'<document id="(?P<id>[^"]*)" title="(?P<title>[^"]*)" source="(?P<source>[^"]*)">\n(?P<text>.*?)\n</document>',
     re.DOTALL,
@@ -87,6 +94,36 @@ def test_answer_of_the_tool_holds_what_fits() -> None:
     assert [each["id"] for each in as_answer(pack, most_chars=300)["documents"]] == ["a#0", "a#1"]
     assert len(as_answer(pack, most_chars=1)["documents"]) == 1
     assert as_answer(ContextPack(preferences=("tea",)), most_chars=10) == {"preferences": ["tea"], "documents": []}
+
+
+def find(query: str, limit: int, ctx: RunContext) -> ContextPack:
+    """A vault that has a passage for whoever asks."""
+    named = (a_passage("x" * 100, id=f"{query}#{n}", title=ctx.turn_id) for n in range(limit))
+    return ContextPack(documents=tuple(named))
+
+
+def test_tool_finds_as_many_documents_as_are_asked_for() -> None:
+    """Four unless the model says otherwise, eight at most; what it answers is short enough to stay inline."""
+    tool = context_pack_tool(find, threshold_chars=8_000)
+    for asked, found in (({}, 4), ({"limit": 1}, 1), ({"limit": 8}, 8)):
+        said: Any = tool.invoke(tool.bind({"query": "tea", **asked}).values, CTX)
+        assert [each["id"] for each in said["documents"]] == [f"tea#{n}" for n in range(found)]
+        assert {each["title"] for each in said["documents"]} == {CTX.turn_id}
+    for limit in (0, 9):
+        with pytest.raises(ArgumentsInvalid, match=r"^limit: input should be"):
+            tool.bind({"query": "tea", "limit": limit})
+    short: Any = context_pack_tool(find, threshold_chars=400).invoke({"query": "tea"}, CTX)
+    assert len(short["documents"]) == 2
+
+
+def test_tool_is_offered_beside_an_agents_own() -> None:
+    """An agent that has a tool of its name keeps that one."""
+    ours, own = (context_pack_tool(find, threshold_chars=chars) for chars in (100, 200))
+    other = replace(own, name="look")
+    agent = AgentSpec(name="a", model="m", system="", tools=(other,))
+    assert with_vault_tool(agent, ours).tools == (other, ours)
+    has = replace(agent, tools=(own, other))
+    assert with_vault_tool(has, ours).tools == (own, other)
 
 
 def test_pack_says_what_may_be_cited_of_it() -> None:

@@ -580,10 +580,19 @@ class Odd(Listener, Hooks):
         raise RuntimeError
 
 
+class Unready(Hooks):
+    """A hook whose method is not there yet."""
+
+    @functools.cached_property
+    def on_turn_end(self) -> Any:  # type: ignore[override]  # noqa: ANN401 - nobody can tell yet
+        """Raise."""
+        raise RuntimeError
+
+
 def test_hook_that_may_be_called_is_taken() -> None:
     """Only what surely fails is refused."""
-    agent = Registry().agent("a", model="m", hooks=[Odd(), Recorder(), Hooks()])
-    assert len(agent.hooks) == 3
+    agent = Registry().agent("a", model="m", hooks=[Odd(), Unready(), Recorder(), Hooks()])
+    assert len(agent.hooks) == 4
 
 
 def test_agent_without_pre_hooks_costs_no_extra_visit() -> None:

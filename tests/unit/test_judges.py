@@ -15,6 +15,7 @@ from harness_worker.core.registration.registry import Registry
 from harness_worker.core.scoring.judge_prompt import case_of, system_of, verdict_of
 from harness_worker.core.scoring.scores import (
     ATTEMPTS,
+    LAPSES_S,
     LONGEST_PAUSE_S,
     MOST_CHARS,
     PAUSE_S,
@@ -23,6 +24,7 @@ from harness_worker.core.scoring.scores import (
     begin_judging,
     due,
     give,
+    lapse,
     miss,
     pause_left,
 )
@@ -203,6 +205,13 @@ def test_word_is_taken_once() -> None:
     assert begin_judging(row, NOW + 99, judge_s=30.0) == (row, None)
 
 
+def test_judging_without_a_score_is_over_too() -> None:
+    """A model that was asked what to remember gives none."""
+    row, taken = give(claimed(ROW), NOW + 1, attempt=1, score=None)
+    assert taken
+    assert (row.score, row.error, row.at, row.due_at, row.lease_until) == (None, None, NOW + 1, None, None)
+
+
 def test_judge_that_was_replaced_is_not_heard() -> None:
     """A judge that was stopped and resumes after another attempt has begun changes nothing."""
     row = claimed(claimed(ROW), NOW + 40)
@@ -251,3 +260,16 @@ def test_score_whose_judges_all_died_is_given_up() -> None:
     row, attempt = begin_judging(row, NOW + 1_000, judge_s=30.0)
     assert (attempt, row.at, row.due_at) == (None, NOW + 1_000, None)
     assert row.error == "none of 3 attempts came to an end"
+
+
+def test_score_that_nobody_gives_is_given_up_a_day_after_the_turn() -> None:
+    """Until then a worker with the judge may come; an attempt that may be alive is waited for."""
+    late = NOW + LAPSES_S
+    assert lapse(ROW, late - 1, ended_at=NOW) == (ROW, False)
+    row, lapsed = lapse(ROW, late, ended_at=NOW)
+    assert lapsed
+    assert (row.score, row.error, row.at, row.due_at) == (None, "nobody was there to give it", late, None)
+    assert lapse(row, late + 1, ended_at=NOW) == (row, False)
+    judging = claimed(ROW, late)
+    assert lapse(judging, late + 35.0, ended_at=NOW) == (judging, False)
+    assert lapse(judging, late + 35.1, ended_at=NOW)[1]

@@ -42,6 +42,7 @@ URL = "https://example.org/mcp"
         ({"url": URL, "tools": {"count": True}}, "tools must be a dict of dicts"),
         ({"url": URL, "tools": {"count": {"description": "x"}}}, "a tool of it has no option 'description'"),
         ({"url": URL, "schema": {}}, "a tool of it has no option 'schema'; there are: effect, idempotent"),
+        ({"url": URL, "idempotent": True, "schema": {}}, "a tool of it has no option 'schema'"),
         ({"url": URL, "trust_hints": "no"}, "trust_hints must be True or False, not 'no'"),
     ],
 )

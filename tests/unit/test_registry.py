@@ -210,6 +210,17 @@ def test_a_name_given_twice_is_refused(registry: Registry) -> None:
             again()
 
 
+def test_tools_that_are_taken_back_may_be_registered_again(registry: Registry) -> None:
+    """So it is after a server of which one tool could not be registered; a listed function means what is left."""
+    for name in ("kept", "first", "second"):
+        registry.tool(get_order, name=name)
+    registry._take_back(["first", "second"])  # pyright: ignore[reportPrivateUsage]
+    (tool,) = registry.agent("a", model="m", tools=[get_order]).tools
+    assert tool.name == "kept"
+    assert registry.tool(get_order, name="first") is get_order
+    assert list(registry.tools) == ["kept", "first"]
+
+
 def test_a_function_without_a_name_needs_one(registry: Registry) -> None:
     """A lambda is asked for ``name=``."""
 
@@ -348,6 +359,12 @@ def _given_more(rule: Callable[[object, object], bool]) -> Callable[[object], bo
     return with_more
 
 
+def _untold(_a: object) -> bool:
+    return True
+
+
+_untold.__code__ = _untold.__code__.replace(co_varnames=("a b",))  # as what writes functions may name a parameter
+
 RULES = ("approval", "lock", "resource_keys")
 
 
@@ -386,6 +403,7 @@ def test_rule_that_cannot_be_called_is_refused(registry: Registry, word: str, ru
         create_autospec(Rule, instance=True).later,
         Delegating(),
         _signed,
+        _untold,
         "order:{order_id}".format_map,
         str,
     ],
@@ -490,6 +508,13 @@ def test_add_tool_refuses_arguments_that_are_not_json(registry: Registry, value:
         registry.tools["raw"].bind({"v": value})
 
 
+def test_add_tool_refuses_arguments_that_cannot_be_shown(registry: Registry) -> None:
+    """A hook may rewrite arguments to a dict whose keys are no texts, which its schema refuses."""
+    registry.add_tool(echo, name="raw", schema={"properties": {"sizes": {"type": "array"}}}, description="")
+    with pytest.raises(ArgumentsInvalid, match=r"^arguments: Dict key must be str or str enum\. Got 'int'$"):
+        registry.tools["raw"].bind({"sizes": {38: "small"}})
+
+
 @pytest.mark.parametrize("argument", ["größe", "$filter", "bad key", "", "x" * 65])
 def test_argument_that_claude_refuses_is_refused_of_its_agents(registry: Registry, argument: str) -> None:
     """Claude refuses each request that offers it, so every turn would fail. A script takes any name."""
@@ -571,14 +596,18 @@ def test_add_tool_takes_arguments_that_depend_on_others(registry: Registry) -> N
         registry.tools["b"].bind({"more": 1})
 
 
-def test_raw_tool_may_take_its_context_by_name(registry: Registry) -> None:
-    """The parameter ``ctx`` may stand after a star."""
+def test_raw_tool_may_take_its_context_by_name_or_place(registry: Registry) -> None:
+    """The parameter ``ctx`` may stand after a star; a second one may have any name."""
 
     def whoami(_args: dict[str, Any], *, ctx: RunContext) -> str:
         return ctx.turn_id
 
-    registry.add_tool(whoami, name="whoami", schema={"type": "object"}, description="")
-    assert registry.tools["whoami"].invoke({}, CTX) == "turn"
+    def second(_args: dict[str, Any], run: RunContext) -> str:
+        return run.turn_id
+
+    for fn in (whoami, second):
+        name = registry.add_tool(fn, name=fn.__name__, schema={"type": "object"}, description="")
+        assert registry.tools[name].invoke({}, CTX) == "turn"
 
 
 def _three(args: dict[str, Any], ctx: RunContext, more: int) -> None: ...
@@ -654,6 +683,8 @@ def test_agent_takes_functions_and_names(registry: Registry) -> None:
         ({"model": " "}, "model must be"),
         ({"model": "m\ud800"}, "model must be"),
         ({"system": None}, "system must be a string"),
+        ({"vault": ""}, "vault must be a directory's path, not ''"),
+        ({"vault": 7}, "vault must be a directory's path, not 7"),
         ({"parallel": 1}, "parallel must be"),
         ({"budget": {"max_stepz": 1}}, "budget has no limit 'max_stepz'; there are: max_steps"),
         ({"budget": {"max_steps": -1}}, "must be a whole number, zero or more, not -1"),
@@ -856,6 +887,8 @@ def test_agent_tool_is_the_agent_under_its_own_name(registry: Registry) -> None:
     for wrong in ({}, {"input": ""}, {"input": 3}, {"input": "go", "more": 1}):
         with pytest.raises(ArgumentsInvalid):
             tool.bind(wrong)
+    with pytest.raises(ConfigError, match=r"^an agent is asked by the harness, not called: go$"):
+        tool.invoke({"input": "go"}, CTX)
     assert tool.delegation is not None
     assert (tool.delegation.agent, tool.delegation.budget.timeout_s, tool.delegation.budget.max_steps) == (
         "helper",

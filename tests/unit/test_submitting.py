@@ -72,6 +72,38 @@ def test_what_only_http_takes_is_refused(engine: Engine, name: str) -> None:
     assert "job" not in engine.store.turns
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"input": "a\0b"}, "input must not contain the character U+0000"),
+        ({"input": "a\ud800"}, "input must not contain a lone surrogate"),
+        ({"input": [{"type": "text", "text": "hi"}]}, "input must be a string, not list"),
+        ({"session_id": 7}, "session_id must be a string, not int"),
+        ({"session_id": ""}, "session_id must not be empty; None begins a new session"),
+        ({"session_id": "s" * 256}, "session_id must have at most 255 characters, not 256"),
+        ({"session_id": "s\0"}, "session_id must not contain the character U+0000"),
+        ({"metadata": {"a": 1}}, "metadata['a'] must be a string, not int"),
+        ({"metadata": {1: "a"}}, "metadata's key 1 must be a string, not int"),
+        ({"metadata": {"a\0": "b"}}, "metadata's key 'a\\x00' must not contain the character U+0000"),
+        ({"metadata": {"a": "\ud800"}}, "metadata['a'] must not contain a lone surrogate"),
+        ({"metadata": {"a": "b" * 513}}, "metadata['a'] must have at most 512 characters, not 513"),
+        ({"metadata": {str(n): "" for n in range(17)}}, "metadata must have at most 16 pairs, not 17"),
+        ({"metadata": ["a"]}, "metadata must be a dict of strings, not list"),
+        ({"system_prompt_override": "\0"}, "system_prompt_override must not contain the character U+0000"),
+        ({"skill_context": b"x"}, "skill_context must be a string, not bytes"),
+        ({"parallel": "no"}, "parallel must be True or False, not 'no'"),
+        ({"budget": {"max_steps": -1}}, "budget['max_steps'] must be a whole number, zero or more, not -1"),
+        ({"input": 1, "parallel": 1}, "input must be a string, not int; parallel must be True or False, not 1"),
+    ],
+)
+def test_option_that_makes_no_sense_is_refused(engine: Engine, options: dict[str, Any], problem: str) -> None:
+    """All that is wrong is told at once, in the words for a turn of this process; nothing is stored."""
+    with pytest.raises(ConfigError) as refused:
+        submitting_to(engine).submit("job", {**ASKED, **options}, Priority.BATCH)
+    assert str(refused.value) == problem
+    assert "job" not in engine.store.turns
+
+
 LONGEST: dict[str, Any] = {
     "agent": "a",
     "input": "ü" * 400,

@@ -379,6 +379,14 @@ def test_texts_are_told_where_they_are_asked_for() -> None:
     assert call.attributes["gen_ai.tool.call.result"] == "hello"
 
 
+def test_call_without_a_result_tells_its_arguments() -> None:
+    """There is nothing that the model read of it."""
+    call = replace(ended(a_call(arguments={"a": 1}), deadline_at=NOW), outcome=None)
+    (_, span) = trace_of(replace(an_ended(call), messages=()))
+    assert span.attributes["gen_ai.tool.call.arguments"] == '{"a":1}'
+    assert "gen_ai.tool.call.result" not in span.attributes
+
+
 def test_model_call_without_an_answer_tells_what_it_was_asked() -> None:
     """What it was asked contains the results of the step before."""
     events = (an_event(9, "step.started", NOW, step=1),)
