@@ -9,7 +9,7 @@ SEED ?= 1
 PYTEST_ARGS ?=
 export PYTHON
 
-.PHONY: help demo test check bench chaos acceptance up clean
+.PHONY: help demo test coverage check bench chaos acceptance up clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -20,6 +20,10 @@ demo: .venv/installed ## watch three turns of a small shop's support agent (no k
 test: .venv/installed-dev ## every test but the long ones, on real Valkey, Postgres and SQLite; style and layers too
 	@echo "Running the tests (some minutes) …"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+coverage: .venv/installed-dev ## the unit tests, which must reach every line and branch of harness_worker/core
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup tests/unit --cov=harness_worker/core --cov-fail-under=100 \
+		--cov-report=term-missing:skip-covered $(PYTEST_ARGS)
 
 check: .venv/installed-dev ## style, layers and types, without running anything
 	@$(PY) -m ruff check .
@@ -40,7 +44,7 @@ up: .venv/installed ## everything on this machine, serving APP (default: the sho
 	@.venv/bin/harness up --app $(APP)
 
 clean: ## remove .venv and caches, keep .harness
-	@rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+	@rm -rf .venv .coverage .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
 
 .venv/installed: pyproject.toml .ci/constraints.txt
 	@.ci/install

@@ -126,7 +126,7 @@ def test_pages_name_targets_that_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {command.split()[0] for command in _commands(MAKE)}
     assert {"demo", "test"} <= named <= targets
-    assert {"demo", "test", "check", "bench", "up", "acceptance"} <= targets
+    assert {"demo", "test", "coverage", "check", "bench", "up", "acceptance"} <= targets
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

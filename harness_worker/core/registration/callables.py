@@ -14,12 +14,11 @@ from typing import Any, cast, get_type_hints
 from harness_worker.core.registration.author_code import Raised, attempt
 from harness_worker.errors import ConfigError
 
+_signature = inspect.signature
 if sys.version_info >= (3, 14):  # hints are evaluated when somebody asks, and may exist for type checkers only
     from annotationlib import Format
 
     _signature = functools.partial(inspect.signature, annotation_format=Format.FORWARDREF)
-else:
-    _signature = inspect.signature
 
 CTX = "ctx"
 NO_DEFAULT = inspect.Parameter.empty
