@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
-from sqlalchemy import URL, Connection, Row, Select, event, select
+from sqlalchemy import URL, Connection, Engine, Row, Select, event, select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harness_worker.databases import (
@@ -23,8 +23,8 @@ from harness_worker.schema import give_clock, metadata, turns
 AnySelect: TypeAlias = Select[*tuple[Any, ...]]
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 
-_WRITES: Final = "harness_writes"
-"""The execution option of connections whose transactions write."""
+_WRITER: Final = "harness_writer"
+"""The execution option with the engine for transactions that write, if that is another one."""
 
 CONNECT_TIMEOUT_S: Final = 5
 POOL_SIZE: Final = 10
@@ -32,8 +32,9 @@ POOL_TIMEOUT_S: Final = 15.0
 """How long a request waits for a free connection during a rush, in seconds: longer than hundreds of posts take."""
 
 BUSY_TIMEOUT_S: Final = 15.0
-"""How long a transaction waits for SQLite's write lock, in seconds. Those who wait get it in no order, so that during a
-rush on a busy host a few wait many times as long as the others."""
+"""How long a transaction waits for SQLite's write lock, in seconds, and before that for one of the connections that
+write. SQLite gives its lock to those who wait in no order, and a few of many would wait many times as long as the
+others; for a connection they wait in line. With far fewer connections, the workers would get the lock too often."""
 
 IDLE_S: Final = 5
 """How long a gateway's transaction may be idle before Postgres ends it, in seconds: it may hold a turn's row."""
@@ -78,8 +79,8 @@ def chunks_of(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
 
 
 def writer_of(engine: AsyncEngine) -> AsyncEngine:
-    """A view of the engine for transactions that write."""
-    return engine.execution_options(**{_WRITES: True})
+    """The engine for transactions that write."""
+    return engine.get_execution_options().get(_WRITER, engine)
 
 
 async def check_tables(engine: AsyncEngine) -> None:
@@ -102,22 +103,35 @@ def _postgres_arguments(url: URL) -> dict[str, Any]:
 
 
 def _sqlite(url: URL) -> AsyncEngine:
+    reader = _sqlite_engine(url, _begin, pool_size=POOL_SIZE, pool_timeout=POOL_TIMEOUT_S)
+    writer = _sqlite_engine(url, _begin_to_write, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=BUSY_TIMEOUT_S)
+
+    def dispose(_reader: Engine) -> None:
+        writer.sync_engine.dispose()
+
+    event.listen(reader.sync_engine, "engine_disposed", dispose)
+    return reader.execution_options(**{_WRITER: writer})
+
+
+def _sqlite_engine(url: URL, begin: Callable[[Connection], None], **pool: float) -> AsyncEngine:
     # isolation_level None: the driver must leave BEGIN to this module.
     engine = create_async_engine(
         url.set(drivername="sqlite+aiosqlite"),
-        pool_size=POOL_SIZE,
-        pool_timeout=POOL_TIMEOUT_S,
+        **pool,
         json_serializer=_to_json,
         hide_parameters=True,
         connect_args={"isolation_level": None, "timeout": BUSY_TIMEOUT_S},
     )
     event.listen(engine.sync_engine, "connect", prepare_sqlite)
     event.listen(engine.sync_engine, "connect", give_clock)
-    event.listen(engine.sync_engine, "begin", _begin)
+    event.listen(engine.sync_engine, "begin", begin)
     return engine
 
 
 def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _begin_to_write(connection: Connection) -> None:
     """Take the write lock at once: a transaction that reads before it writes fails if another writer is faster."""
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

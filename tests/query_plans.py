@@ -48,8 +48,8 @@ def _bounds(text: str, column: str) -> int:
 
 
 @contextmanager
-def plans_of(engine: Engine, table: str, *, is_filled: bool = False) -> Generator[Plans]:
-    """Collect the plans of what is read from a table, changed or removed through an engine meanwhile.
+def plans_of(engine: Engine, table: str, *, is_filled: bool = False, writer: Engine | None = None) -> Generator[Plans]:
+    """Collect the plans of what is read from a table, changed or removed through an engine, and its writer, meanwhile.
 
     ``is_filled`` says that the database holds so many rows, and knows it, that Postgres chooses as it would in earnest.
     """
@@ -61,11 +61,14 @@ def plans_of(engine: Engine, table: str, *, is_filled: bool = False) -> Generato
         if looks_up.match(statement):
             asked.append((statement, parameters))
 
-    event.listen(engine, "before_cursor_execute", note)
+    engines = {engine, writer or engine}
+    for each in engines:
+        event.listen(each, "before_cursor_execute", note)
     try:
         yield plans
     finally:
-        event.remove(engine, "before_cursor_execute", note)
+        for each in engines:
+            event.remove(each, "before_cursor_execute", note)
     beside = create_engine(
         engine.url.set(drivername="sqlite" if engine.dialect.name == "sqlite" else "postgresql+psycopg")
     )

@@ -351,6 +351,11 @@ def sync_engine(database_url: str) -> Engine:
     return engine
 
 
+def engines_of(engine: AsyncEngine) -> set[Engine]:
+    """What a gateway's engine works with: that for reads and that for transactions that write, which may be one."""
+    return {engine.sync_engine, database.writer_of(engine).sync_engine}
+
+
 @contextmanager
 def meanwhile(engine: AsyncEngine, statement: str, happens: Callable[[], object]) -> Generator[None]:
     """Within the context, something happens just before the engine executes the first statement with this text."""
@@ -362,11 +367,13 @@ def meanwhile(engine: AsyncEngine, statement: str, happens: Callable[[], object]
             has_happened = True
             happens()
 
-    event.listen(engine.sync_engine, "before_cursor_execute", strike)
+    for each in engines_of(engine):
+        event.listen(each, "before_cursor_execute", strike)
     try:
         yield
     finally:
-        event.remove(engine.sync_engine, "before_cursor_execute", strike)
+        for each in engines_of(engine):
+            event.remove(each, "before_cursor_execute", strike)
     assert has_happened, f"no statement has {statement!r}"
 
 

@@ -257,8 +257,9 @@ def test_batch_has_all_its_places_before_it_locks_a_turn(gateway: Gateway, monke
 
     async def take() -> None:
         engine = create_engine(gateway.settings.database_url)
-        async with writer_of(engine).begin() as connection:
-            event.listen(engine.sync_engine, "before_cursor_execute", lambda *about: told.append(about[2].split()[0]))
+        writer = writer_of(engine)
+        async with writer.begin() as connection:
+            event.listen(writer.sync_engine, "before_cursor_execute", lambda *about: told.append(about[2].split()[0]))
             await session_order.taken_places(connection, DEFAULT_TENANT, ["a", "B"])
         await engine.dispose()
 

@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway import database as gateway_database
 from api_gateway.problems import UNREACHABLE, no_database
 from harness_worker.schema import db_now
 from harness_worker.testing.waiting import wait_until
+from tests.contract.store_world import World, world_of
 from tests.integration.gateway_kit import NOWHERE, Gateway, gateway_on, problem_of
 
 
@@ -60,6 +62,36 @@ def test_lists_that_may_walk_all_turns_hold_one_connection_of_a_tenant(
             assert [gateway.http.get("/v1/agents").status_code for _ in range(10)] == [200] * 10
             assert not any(answer.done() for answer in (*lists, usage))
         assert [answer.result().status_code for answer in (*lists, usage)] == [200] * 7
+
+
+def test_transactions_that_write_to_sqlite_wait_in_line_and_hold_up_no_reader(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are served in the order in which they came, without one that has given up; who reads waits for none."""
+    monkeypatch.setattr(gateway_database, "POOL_SIZE", 1)  # to read, ten more at need
+    monkeypatch.setattr(gateway_database, "POOL_TIMEOUT_S", 0.5)
+    served: list[int] = []
+
+    async def write(engine: AsyncEngine, number: int) -> None:
+        async with gateway_database.writer_of(engine).begin():
+            served.append(number)
+
+    async def read(engine: AsyncEngine) -> None:
+        async with engine.connect() as connection:
+            await connection.execute(select(db_now()))
+
+    async def run(world: World) -> None:
+        engine = gateway_database.create_engine(sqlite_url)
+        with world.engine.begin():
+            writes = [asyncio.create_task(write(engine, number)) for number in range(20)]
+            await asyncio.create_task(read(engine))
+            writes[7].cancel()
+        await asyncio.wait(writes)
+        await engine.dispose()
+
+    with world_of(sqlite_url) as world:
+        asyncio.run(run(world))
+    assert served == [number for number in range(20) if number != 7]
 
 
 def test_gateways_time_tells_moments_apart(database_url: str) -> None:

@@ -13,8 +13,9 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from api_gateway.app import create_app
+from api_gateway.database import writer_of
 from harness_worker.wire import Approval
-from tests.integration.gateway_kit import AGENT, Gateway
+from tests.integration.gateway_kit import AGENT, Gateway, engines_of
 
 ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 
@@ -22,15 +23,16 @@ ASKED = asdict(Approval(expires_at=4_000_000_000.0))
 def asked_of_one_that_loses_its_database(gateway: Gateway, path: str, **request: Any) -> httpx2.Response:
     """A request to a gateway whose database stops answering after its first commit."""
     app = create_app(gateway.settings)
-    engine = app.state.shared.engine.sync_engine
+    engine = app.state.shared.engine
 
     def refuse(*_: Any) -> None:
         raise OperationalError("SELECT", {}, Exception("server closed the connection unexpectedly"))
 
     def go_away(_: Any) -> None:
-        event.listen(engine, "before_cursor_execute", refuse)
+        for each in engines_of(engine):
+            event.listen(each, "before_cursor_execute", refuse)
 
-    event.listen(engine, "commit", go_away, once=True)
+    event.listen(writer_of(engine).sync_engine, "commit", go_away, once=True)
 
     async def ask() -> httpx2.Response:
         transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))

@@ -21,7 +21,7 @@ from api_gateway.turns.store import Turns
 from harness_worker.core.outcomes import DenialReason, ToolDenied, ToolExecutionResult, to_record
 from harness_worker.schema import messages, scores, turn_events, turns
 from harness_worker.wire import MEMORY, child_turn_id
-from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, gateway_on, meanwhile, problem_of
+from tests.integration.gateway_kit import AGENT, NOWHERE, Gateway, engines_of, gateway_on, meanwhile, problem_of
 from tests.unit.builders import CAPS
 
 
@@ -109,7 +109,8 @@ def test_what_a_turn_was_prepared_with_is_read_only_with_its_history(gateway: Ga
 
     async def use() -> None:
         engine = create_engine(gateway.settings.database_url)
-        event.listen(engine.sync_engine, "before_cursor_execute", note)
+        for each in engines_of(engine):
+            event.listen(each, "before_cursor_execute", note)
         found = Turns(engine, "default", scan_places())
         await found.one(turn_id)
         await found.page(TurnsQuery())

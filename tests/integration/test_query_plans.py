@@ -11,7 +11,7 @@ from sqlalchemy import Executable, event, insert, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from api_gateway.batches.store import Batches
-from api_gateway.database import create_engine
+from api_gateway.database import create_engine, writer_of
 from api_gateway.limits.admission import check_queue
 from api_gateway.limits.spending import Spending
 from api_gateway.metrics.figures import FleetFigures
@@ -54,7 +54,8 @@ def asked(
 
     async def run() -> Plans:
         engine = create_engine(database_url)
-        with plans_of(engine.sync_engine, table, is_filled=is_filled) as plans:
+        writer = writer_of(engine).sync_engine
+        with plans_of(engine.sync_engine, table, is_filled=is_filled, writer=writer) as plans:
             await ask(engine)
         await engine.dispose()
         return plans

@@ -20,7 +20,7 @@ from api_gateway.webhooks.sender import READ_TIMEOUT_S, TIMEOUT_S, Sender
 from api_gateway.webhooks.signing import Signer
 from harness_worker.schema import webhooks
 from harness_worker.testing.waiting import wait_until
-from tests.integration.gateway_kit import NOWHERE, Gateway
+from tests.integration.gateway_kit import NOWHERE, Gateway, engines_of
 from tests.receiver import SECRET, Receiver
 
 Story: TypeAlias = Callable[[Deliverer], Awaitable[None]]
@@ -45,7 +45,8 @@ def deliver(
 
     async def run() -> None:
         engine = create_engine(gateway.settings.database_url)
-        event.listen(engine.sync_engine, "before_cursor_execute", lambda *told: asked.append(str(told[3])))
+        for each in engines_of(engine):
+            event.listen(each, "before_cursor_execute", lambda *told: asked.append(str(told[3])))
         deliverer = Deliverer(make_outbox(engine), Signer([SECRET]), Sender(allow_private=True, timeout_s=600.0))
         async with deliverer.running():
             await story(deliverer)
