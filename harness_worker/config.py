@@ -20,6 +20,7 @@ from harness_worker.variables import (
     loaded,
     refusal,
 )
+from harness_worker.wire import MAX_APPROVAL_S
 
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
@@ -81,7 +82,7 @@ class Settings(SharedSettings):
     late_grace_s: Seconds = 2.0
     model_timeout_s: Seconds = 600.0
     context_timeout_s: Seconds = 5.0
-    approval_timeout_s: Annotated[float, Field(gt=0, le=2_592_000, allow_inf_nan=False)] = 86_400.0
+    approval_timeout_s: Annotated[float, Field(gt=0, le=MAX_APPROVAL_S, allow_inf_nan=False)] = 86_400.0
     attempt_cap: Annotated[int, Field(ge=1, le=100)] = 3
     tenant_turns: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="how many turns of one tenant may run at a time; its others wait"

@@ -198,6 +198,10 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
+MAX_APPROVAL_S: Final = 2_592_000.0
+"""The longest that a person may be given to answer, in seconds: 30 days."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
     """The approval of a call that needs one; its fields are the JSON of the column ``approval``.
@@ -210,6 +214,7 @@ class Approval:
         reason: The person's reason.
         arguments: Arguments to run the call with instead of the model's; not checked yet.
         is_resolved: Whether a worker has acted on the answer, or on its absence.
+        timeout_s: How long a person may take once asked, in seconds; ``None``: as the setting says.
     """
 
     expires_at: float | None = None
@@ -217,6 +222,7 @@ class Approval:
     reason: str | None = None
     arguments: Mapping[str, Any] | None = None
     is_resolved: bool = False
+    timeout_s: float | None = None
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Approval:

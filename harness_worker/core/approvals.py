@@ -78,10 +78,22 @@ def is_over(question: Approval, now: float) -> bool:
 
 
 def ask(calls: Iterable[Call], *, now: float, approval_s: float) -> Changed:
-    """Ask about every undecided call of the plan that has not been asked about yet."""
-    question = Approval(expires_at=now + approval_s)
-    asked = tuple(replace(call, approval=question) for call in calls if question_of(call) == Approval())
-    return Changed(calls=asked, events=tuple(_requested(call, question) for call in asked))
+    """Ask about every undecided call of the plan that has not been asked about yet.
+
+    Args:
+        calls: The calls of the turn.
+        now: Seconds since the epoch.
+        approval_s: How long a person may take to answer, in seconds, unless the call's tool says otherwise.
+    """
+    asked = [
+        (call, replace(question, expires_at=now + (approval_s if question.timeout_s is None else question.timeout_s)))
+        for call in calls
+        if (question := question_of(call)) is not None and question.expires_at is None
+    ]
+    return Changed(
+        calls=tuple(replace(call, approval=question) for call, question in asked),
+        events=tuple(_requested(call, question) for call, question in asked),
+    )
 
 
 def answer(snapshot: Snapshot, *, call_id: str, said: Answer) -> Decision[bool]:

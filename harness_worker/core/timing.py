@@ -16,7 +16,7 @@ class Timing:
         hard_s: How long after its soft limit a tool's process is killed.
         grace_s: How long after that its outcome may still arrive.
         attempt_cap: How many times a call may be run before it counts as lost for good.
-        approval_s: How long a person may take to answer.
+        approval_s: How long a person may take to answer, unless the call's tool says otherwise.
     """
 
     lease_ttl_s: float

@@ -66,7 +66,7 @@ def bound(call: Call, spec: ToolSpec, arguments: Arguments) -> Call:
         fitting = spec.bind(arguments)
     except ArgumentsInvalid as invalid:
         return replace(call, arguments=arguments, outcome=call.denied(DenialReason.VALIDATION, str(invalid)))
-    approval = Approval() if spec.needs_approval(fitting.values) else None
+    approval = Approval(timeout_s=spec.approval_timeout_s) if spec.needs_approval(fitting.values) else None
     return replace(call, arguments=fitting.values, was_coerced=fitting.was_coerced, approval=approval, outcome=None)
 
 

@@ -60,6 +60,7 @@ APPROVAL = st.builds(
     reason=st.none() | TEXT,
     arguments=st.none() | OBJECT,
     is_resolved=st.booleans(),
+    timeout_s=st.none() | NUMBER,
 )
 TURN_CHANGES = st.fixed_dictionaries(
     {},

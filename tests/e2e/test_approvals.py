@@ -8,12 +8,14 @@ import signal
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from harness_worker.testing.waiting import wait_until
 from tests.apps.e2e.journal import DIRECTORY_VARIABLE, scripts_file
-from tests.e2e.approval_kit import parked, say
+from tests.e2e.approval_kit import await_parked, parked, say
 from tests.e2e.outsider import Json, Outsider, call
 from tests.e2e.times import contents
 from tests.stacks import Up, harness_up, run_harness
@@ -29,6 +31,14 @@ def outsider_of(up: Up, directory: Path) -> Generator[Outsider]:
     outsider = Outsider(up.info(), directory)
     with outsider.http:
         yield outsider
+
+
+def kill_all(up: Up) -> None:
+    """Kill every process of the stack."""
+    for process in [*up.children(), up.process]:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    up.process.wait()
 
 
 def kinds(outsider: Outsider, turn: Json) -> list[str]:
@@ -105,10 +115,7 @@ def test_waiting_turns_survive_the_death_of_everything(
     env = {**new_database(), DIRECTORY_VARIABLE: str(tmp_path)}
     with harness_up(tmp_path / "home", "--app", APP, env=env) as up, outsider_of(up, tmp_path) as outsider:
         turn = parked(outsider, [call("ask_put", n=1)], "done")
-        for process in [*up.children(), up.process]:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
-        up.process.wait()
+        kill_all(up)
     hasty = {**env, "HARNESS_APPROVAL_TIMEOUT_S": "1"}
     with harness_up(tmp_path / "home", "--app", APP, env=hasty) as up, outsider_of(up, tmp_path) as outsider:
         assert outsider.turn(turn["id"])["required_actions"] == turn["required_actions"]
@@ -117,6 +124,30 @@ def test_waiting_turns_survive_the_death_of_everything(
         assert contents(outsider.end(turn["id"])) == ["put 1"]
         assert contents(outsider.end(expiring)) == ["denied: approval: expired"]
         assert kinds(outsider, turn) == ["approval.requested", "turn.requires_action", "approval.resolved"]
+
+
+def test_questions_expire_each_by_itself_whatever_dies(
+    new_database: Callable[[], dict[str, str]], tmp_path: Path
+) -> None:
+    """A question lasts as long as its tool says: after all processes were killed, the other one still waits."""
+    scripts_file(tmp_path).touch()
+    env = {**new_database(), DIRECTORY_VARIABLE: str(tmp_path)}
+    with harness_up(tmp_path / "home", "--app", APP, env=env) as up, outsider_of(up, tmp_path) as outsider:
+        turn = parked(outsider, [call("ask_put", n=1), call("ask_soon", n=2)], "done")
+        kill_all(up)
+    with harness_up(tmp_path / "home", "--app", APP, env=env) as up, outsider_of(up, tmp_path) as outsider:
+        wait_until(lambda: "approval.resolved" in kinds(outsider, turn), "one question to expire", 30)
+        waits = await_parked(outsider, turn["id"])
+        assert [action["call_id"] for action in waits["required_actions"]] == ["0.0"]
+        asked = [event["data"] for event in outsider.events(turn["id"]) if event["type"] == "approval.requested"]
+        until = {each["call_id"]: datetime.fromisoformat(each["expires_at"]) for each in asked}
+        assert until["0.0"] - until["0.1"] == timedelta(days=1, seconds=-2)
+        say(outsider, turn, "0.0", "approve")
+        assert contents(outsider.end(turn["id"])) == ["put 1", "denied: approval: expired"]
+        assert kinds(outsider, turn) == [
+            *("approval.requested", "approval.requested", "turn.requires_action"),
+            *("approval.resolved", "turn.requires_action", "approval.resolved"),
+        ]
 
 
 # --- locks ------------------------------------------------------------------------------------------------------------

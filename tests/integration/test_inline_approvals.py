@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Generator
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,25 @@ def _broken(_action: RequiredAction) -> bool:
 def test_run_turn_asks_its_caller(harness: AgentHarness, approve: Approver, read: list[str]) -> None:
     """``True`` or other arguments run the call; anything else denies it, such as what an async function returns."""
     assert contents(harness.run_turn(None, "Refund both.", approve=approve)) == read
+
+
+def test_caller_is_told_how_long_the_tool_lets_it_take(tmp_path: Path) -> None:
+    """Calls that are asked about together may have different times; without one of its tool, it is the setting's."""
+    registry = Registry()
+    for order, seconds in (("a", 60.0), ("b", None)):
+        registry.tool(lambda: "paid", name=order, description="Pay.", approval="always", approval_timeout_s=seconds)
+    file = script(tmp_path, {}, {})
+    file.write_text(file.read_text().replace("refund", "a", 1).replace("refund", "b", 1))
+    registry.agent("clerk", model=f"scripted:{file}", tools=["a", "b"])
+    until: list[datetime] = []
+
+    def approve(action: RequiredAction) -> bool:
+        until.append(datetime.fromisoformat(action["expires_at"] or ""))
+        return True
+
+    with closing(AgentHarness(registry, Settings(home=tmp_path, approval_timeout_s=100.0))) as harness:
+        assert contents(harness.run_turn(None, "Pay both.", approve=approve)) == ["paid", "paid"]
+    assert until[1] - until[0] == timedelta(seconds=40)
 
 
 def test_answer_that_says_nothing_is_told(harness: AgentHarness, caplog: pytest.LogCaptureFixture) -> None:

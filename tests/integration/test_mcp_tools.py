@@ -145,12 +145,14 @@ def test_servers_tools_are_tools(registry: Registry) -> None:
 def test_server_may_be_believed_and_tools_chosen() -> None:
     """``trust_hints`` uses the server's hints for effects; what the application declares takes precedence."""
     registry = Registry()
-    own: dict[str, ToolKeywords] = {"writes": {"effect": Effect.LOCAL_WRITE, "approval": "always"}}
+    asks: ToolKeywords = {"effect": Effect.LOCAL_WRITE, "approval": "always", "approval_timeout_s": 60}
+    own: dict[str, ToolKeywords] = {"writes": asks}
     chosen = ["reads", "wipes", "writes", "hides"]
     names = registry.mcp("n", command=odd("hints"), trust_hints=True, include=chosen, exclude=["hides"], tools=own)
     assert names == ("n__reads", "n__wipes", "n__writes")
     tools = [registry.tools[name] for name in names]
     assert [tool.effect for tool in tools] == [Effect.READ_ONLY, Effect.DESTRUCTIVE, Effect.LOCAL_WRITE]
+    assert [tool.approval_timeout_s for tool in tools] == [None, None, 60]
     assert [(tool.idempotent, tool.retry_safe) for tool in tools] == [(True, True), (False, False), (False, False)]
     assert registry.agent("a", model="m", tools=names).tool_names == names
 

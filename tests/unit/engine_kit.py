@@ -39,6 +39,7 @@ from tests.unit.memory_store import MemoryArtifacts, MemoryTurnStore
 
 TURN_ID = "turn"
 TIMEOUT_S = 60.0
+SOON_S = 90.0
 MODEL_TIMEOUT_S = 30.0
 THRESHOLD_CHARS = 200
 Action = Callable[[], object]
@@ -207,8 +208,8 @@ class Engine:
     Args:
         hooks: The agent's.
         effects: Its tools: name and effect; a name that starts with ``safe`` may be repeated after a crash, one that
-            starts with ``same`` need not run twice, one that starts with ``ask`` needs approval, one with ``lock`` in
-            it takes the lock ``one``.
+            starts with ``same`` need not run twice, one that starts with ``ask`` needs approval, which one with
+            ``soon`` in it waits for ``SOON_S``, one with ``lock`` in it takes the lock ``one``.
     """
 
     def __init__(self, *hooks: Hooks, **effects: Effect | None) -> None:
@@ -348,6 +349,7 @@ class Engine:
                 retry_safe=safe,
                 lock="one" if "lock" in name else None,
                 approval="always" if name.startswith("ask") else "never",
+                approval_timeout_s=SOON_S if "soon" in name else None,
                 idempotent=name.startswith("same"),
                 resource_keys=no_keys if effect is Effect.READ_ONLY else None,
             )

@@ -18,7 +18,7 @@ from harness_worker.core.registration.approval_policy import DeclaredApproval
 from harness_worker.core.registration.tools import BoundArguments
 from harness_worker.core.segments import next_segment
 from harness_worker.ports import ignore
-from harness_worker.wire import Approval, TurnStatus
+from harness_worker.wire import Approval, TurnStatus, rfc3339
 from tests.unit.bad_rules import BAD_RULES
 from tests.unit.builders import (
     DEADLINE,
@@ -66,6 +66,16 @@ def test_ask_asks_once_about_every_call_that_needs_it() -> None:
         "arguments": {},
         "expires_at": "1970-01-01T00:16:45.000000Z",
     }
+
+
+def test_ask_gives_each_person_the_time_of_the_tool() -> None:
+    """Calls that are asked about together expire each by itself; one whose tool says nothing, as the setting says."""
+    calls = [a_write(0, approval=UNASKED), a_write(1, approval=Approval(timeout_s=1.5)), a_write(2, approval=UNASKED)]
+    changed = ask(calls, now=NOW, approval_s=5.0)
+    assert [call.approval and call.approval.expires_at for call in changed.calls] == [NOW + 5.0, NOW + 1.5, NOW + 5.0]
+    told = [event.data["expires_at"] for event in changed.events]
+    assert told == [rfc3339(call.approval and call.approval.expires_at) for call in changed.calls]
+    assert ask(changed.calls, now=NOW + 1, approval_s=5.0).calls == ()
 
 
 def _denial() -> ToolDenied:

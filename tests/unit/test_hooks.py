@@ -34,7 +34,7 @@ from harness_worker.turn.hooking import HookCaller
 from harness_worker.turn.planner import plan_calls
 from harness_worker.turn.pre_hooks import PreHooks
 from harness_worker.turn.running.job import Canvas
-from harness_worker.wire import TurnStatus
+from harness_worker.wire import Approval, TurnStatus
 from tests.unit.bad_rules import Unshowable
 from tests.unit.builders import a_turn
 from tests.unit.engine_kit import THRESHOLD_CHARS, TURN_ID, Engine, answers, asks, keys_by_n, raising
@@ -398,13 +398,14 @@ def test_rewritten_call_needs_approval_by_its_new_arguments(cents: int, is_asked
         """Pay back."""
         return cents
 
-    registry.tool(approval=lambda a: a.cents > 100)(refund)
+    registry.tool(approval=lambda a: a.cents > 100, approval_timeout_s=60)(refund)
     agent = registry.agent("a", model="m", tools=["refund"], hooks=[Ruled({"": Rewrite({"cents": cents})})])
     (call,) = plan_calls([{"id": "u", "name": "refund", "input": {"cents": 50}}], a_turn(), agent)
     (after,) = PreHooks(
         caller=HookCaller(ignore), turn=a_turn(), agent=agent, threshold_chars=THRESHOLD_CHARS
     ).answered([call])
     assert (after.arguments, is_undecided(after)) == ({"cents": cents}, is_asked)
+    assert after.approval == (Approval(timeout_s=60) if is_asked else None)
 
 
 def test_tool_deployed_away_is_left_to_the_gate() -> None:

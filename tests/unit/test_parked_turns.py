@@ -12,13 +12,14 @@ from harness_worker.core.registration.hooks import Hooks, PreToolUse, Rewrite
 from harness_worker.turn.running.job import Canvas
 from harness_worker.wire import StopReason, TurnStatus
 from tests.unit.builders import TIMING, a_turn
-from tests.unit.engine_kit import TIMEOUT_S, TURN_ID, Engine, answers, keys_by_n
+from tests.unit.engine_kit import SOON_S, TIMEOUT_S, TURN_ID, Engine, answers, keys_by_n
 
 TOOLS = {
     "look": Effect.READ_ONLY,
     "ask_look": Effect.READ_ONLY,
     "write": Effect.LOCAL_WRITE,
     "ask_write": Effect.LOCAL_WRITE,
+    "ask_soon": Effect.LOCAL_WRITE,
 }
 
 
@@ -113,6 +114,26 @@ def test_expiry_denies_and_the_turn_goes_on_with_its_time(engine: Engine) -> Non
     assert engine.contents == ["denied: approval: expired"]
     assert (engine.turn.status, engine.ran) == (TurnStatus.COMPLETED, [])
     assert engine.turn.deadline_at == engine.turn.created_at + TIMEOUT_S + TIMING.approval_s
+
+
+def test_questions_of_one_message_expire_each_by_itself(engine: Engine) -> None:
+    """The turn is due when the first expires, and then waits for the other, which may still be answered or expire."""
+    engine.dispatched("ask_write", "ask_soon")
+    parked_at = engine.clock.now_s
+    assert engine.turn.wake_at == parked_at + SOON_S
+    engine.clock.now_s += SOON_S
+    assert not engine.answer("0.1", "approve")
+    assert engine.store.overdue(1, 5.0)
+    engine.advance()
+    assert [call.approval and call.approval.is_resolved for call in engine.calls] == [False, True]
+    assert (engine.turn.status, engine.sent.chains) == (TurnStatus.REQUIRES_ACTION, [])
+    assert engine.turn.wake_at == parked_at + TIMING.approval_s
+    assert engine.answer("0.0", "approve")
+    engine.advance()
+    finish(engine)
+    assert engine.contents == ["ask_write done", "denied: approval: expired"]
+    assert engine.event_types.count("approval.requested") == 2
+    assert engine.turn.deadline_at == engine.turn.created_at + TIMEOUT_S + SOON_S
 
 
 def test_cancel_while_parked_ends_at_once(engine: Engine) -> None:

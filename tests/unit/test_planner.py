@@ -16,6 +16,7 @@ from harness_worker.core.registration.tool_options import ToolKeywords
 from harness_worker.core.registration.tools import AgentSpec
 from harness_worker.ports import ModelReply
 from harness_worker.turn.planner import plan_calls, said_by
+from harness_worker.wire import Approval
 from tests.unit.builders import PROMPT, a_turn
 
 
@@ -113,6 +114,16 @@ def test_read_whose_rules_can_judge_it_shares_its_wave(template: str) -> None:
     registry.tool(effect=Effect.READ_ONLY, lock=template, approval=lambda _: True)(get)
     calls = planned(registry.agent("agent", model="m", tools=["get"]), *[("get", {"order_id": i}) for i in ("1", "2")])
     assert [call.wave for call in calls] == [0, int("7" in template)]
+
+
+def test_call_knows_how_long_its_tool_lets_a_person_take() -> None:
+    """As its tool says when the model asks for it; a call that needs no person has no such time."""
+    registry = Registry()
+    registry.tool(approval=lambda a: a.order_id == "W1", approval_timeout_s=60)(get)
+    registry.tool(name="other", approval="always")(get)
+    agent = registry.agent("agent", model="m", tools=["get", "other"])
+    calls = planned(agent, *[(name, {"order_id": i}) for name, i in (("get", "W1"), ("get", "W2"), ("other", "W1"))])
+    assert [call.approval for call in calls] == [Approval(timeout_s=60), None, Approval()]
 
 
 def test_agent_whose_approval_fails_is_a_wave_of_its_own() -> None:

@@ -59,6 +59,7 @@ def test_tool_returns_the_function_and_keeps_the_defaults(registry: Registry) ->
     spec = registry.tools["get_order"]
     assert (spec.description, spec.effect, spec.idempotent, spec.retry_safe) == ("One order.", None, False, False)
     assert (spec.timeout_s, spec.queue, spec.approval, spec.lock) == (10, "tools", "never", None)
+    assert spec.approval_timeout_s is None
     assert not spec.is_read
     assert spec.invoke(spec.bind({"order_id": "a"}).values, CTX) == "a1"
 
@@ -118,6 +119,13 @@ def test_hints_may_mean_classes_local_to_the_caller(registry: Registry) -> None:
         ({"queue": ""}, "queue must be"),
         ({"queue": "turns.batch"}, "queue must be"),
         ({"approval": "sometimes"}, "approval must be"),
+        ({"approval_timeout_s": 0}, "approval_timeout_s must be None or seconds above 0 and at most 2592000, not 0"),
+        ({"approval_timeout_s": 2_592_001}, "approval_timeout_s must be"),
+        ({"approval_timeout_s": float("inf")}, "approval_timeout_s must be"),
+        ({"approval_timeout_s": 10**400}, "approval_timeout_s must be"),
+        ({"approval_timeout_s": "60"}, "approval_timeout_s must be"),
+        ({"approval_timeout_s": True}, "approval_timeout_s must be"),
+        ({"approval_timeout_s": 60}, "approval_timeout_s needs approval='always' or a function of the arguments"),
         ({"resource_keys": ["a"]}, "resource_keys must be a function"),
         ({"idempotent": 1}, "idempotent must be True or False"),
         ({"retry_safe": "yes"}, "retry_safe must be"),
@@ -902,9 +910,11 @@ def test_agent_tool_is_the_agent_under_its_own_name(registry: Registry) -> None:
 def test_agent_tool_may_need_a_persons_word(registry: Registry) -> None:
     """A rule on what the agent is asked decides."""
     registry.agent("helper", model="m", description="Helps.")
-    tool = registry.agent_tool("helper", description="Other words.", approval=lambda a: "pay" in a.input)
+    tool = registry.agent_tool(
+        "helper", description="Other words.", approval=lambda a: "pay" in a.input, approval_timeout_s=60
+    )
     assert [tool.needs_approval({"input": said}) for said in ("pay it", "look")] == [True, False]
-    assert tool.description == "Other words."
+    assert (tool.description, tool.approval_timeout_s) == ("Other words.", 60)
 
 
 @pytest.mark.parametrize(
@@ -915,6 +925,8 @@ def test_agent_tool_may_need_a_persons_word(registry: Registry) -> None:
         ("helper", {"description": ""}, "say what it is good for"),
         ("two words", {}, "a tool's name is 1 to 64 of"),
         ("helper", {"approval": "often"}, "approval must be 'always', 'never' or a function of the arguments"),
+        ("helper", {"approval_timeout_s": -1}, "agent_tool('helper'): approval_timeout_s must be None or"),
+        ("helper", {"approval_timeout_s": 60}, "agent_tool('helper'): approval_timeout_s needs approval='always' or"),
         ("helper", {"approval": _later}, "agent_tool('helper'): approval: async functions are refused"),
         ("helper", {"approval": _of_nothing}, "agent_tool('helper'): approval must take one argument"),
         ("helper", {"parallel": 1}, "parallel must be True or False, not 1"),

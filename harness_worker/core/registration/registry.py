@@ -105,7 +105,8 @@ class Registry:
             fn: The function, to register it now; a name is taken here too.
             name: The tool's name for the model, by default the function's name.
             description: What the model reads about it; by default the docstring.
-            **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, lock, kind``.
+            **options: ``effect, idempotent, retry_safe, resource_keys, timeout_s, queue, approval, approval_timeout_s,
+                lock, kind``.
 
         Returns:
             A decorator that returns the function unchanged, or the function.
@@ -231,6 +232,7 @@ class Registry:
         *,
         description: str | None = None,
         approval: ApprovalPolicy = "never",
+        approval_timeout_s: float | None = None,
         parallel: bool = True,
     ) -> ToolSpec:
         """An agent declared here, as a tool for another agent; a call of it, ``{"input": …}``, is a turn of its own.
@@ -239,6 +241,7 @@ class Registry:
             agent: The agent's name, which is also the tool's.
             description: What the model reads about it; by default the agent's own description.
             approval: Whether a person has to agree before it is asked; a function gets ``input`` as an attribute.
+            approval_timeout_s: How long that person may take, in seconds; ``None``: as the setting says.
             parallel: Whether it may run beside other agents called in the same message.
 
         Raises:
@@ -248,7 +251,13 @@ class Registry:
         if spec is None:
             known = ", ".join(self._agents) or "none"
             raise ConfigError(f"agent_tool: unknown agent {agent!r}; declare it first; there are: {known}")
-        return subagent_tool(spec, description=description, approval=approval, parallel=parallel)
+        return subagent_tool(
+            spec,
+            description=description,
+            approval=approval,
+            approval_timeout_s=approval_timeout_s,
+            parallel=parallel,
+        )
 
     @declares
     def judge(

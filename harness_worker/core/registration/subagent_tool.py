@@ -19,13 +19,21 @@ from harness_worker.errors import ConfigError
 _ASKED: Final = "The task, with everything it needs to know: it sees nothing else of this conversation."
 
 
-def subagent_tool(agent: AgentSpec, *, description: str | None, approval: ApprovalPolicy, parallel: bool) -> ToolSpec:
+def subagent_tool(
+    agent: AgentSpec,
+    *,
+    description: str | None,
+    approval: ApprovalPolicy,
+    approval_timeout_s: float | None,
+    parallel: bool,
+) -> ToolSpec:
     """The tool.
 
     Args:
         agent: The agent to ask.
         description: What the model reads about it; ``None``: the agent's own description.
         approval: Whether a person has to agree before it is asked.
+        approval_timeout_s: How long that person may take, in seconds; ``None``: as the setting says.
         parallel: Whether it may run beside other agents.
 
     Raises:
@@ -34,7 +42,8 @@ def subagent_tool(agent: AgentSpec, *, description: str | None, approval: Approv
     label, said = f"agent_tool({agent.name!r})", agent.description if description is None else description
     _check(agent, label, said, parallel)
     limits = agent_limits(agent.budget)
-    options = replace(tool_options({"approval": approval}, label, MAX_TIMEOUT_S), timeout_s=limits.timeout_s)
+    given = {"approval": approval, "approval_timeout_s": approval_timeout_s}
+    options = replace(tool_options(given, label, MAX_TIMEOUT_S), timeout_s=limits.timeout_s)
     alone = tool_spec(agent.name, said, inspect_function(_ask, label), options)
     tool = replace(alone, delegation=Delegation(agent=agent.name, budget=limits))
     return replace(tool, keys=beside_others(_beside, tool.approval)) if parallel else tool

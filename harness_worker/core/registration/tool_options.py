@@ -13,7 +13,7 @@ from harness_worker.core.registration.callables import check_takes
 from harness_worker.core.registration.effects import Effect
 from harness_worker.core.registration.tools import ApprovalPolicy, LockPolicy, ToolKind
 from harness_worker.errors import ConfigError
-from harness_worker.wire import DEFAULT_TOOL_QUEUE
+from harness_worker.wire import DEFAULT_TOOL_QUEUE, MAX_APPROVAL_S
 
 MAX_TIMEOUT_S: Final = 45.0
 """The longest ``timeout_s`` of a tool unless a setting says otherwise, in seconds."""
@@ -40,6 +40,7 @@ class ToolKeywords(TypedDict, total=False):
     timeout_s: float
     queue: str
     approval: ApprovalPolicy
+    approval_timeout_s: float | None
     lock: LockPolicy
     kind: ToolKind | None
 
@@ -60,6 +61,7 @@ class ToolOptions:
     timeout_s: float = 10
     queue: str = DEFAULT_TOOL_QUEUE
     approval: ApprovalPolicy = "never"
+    approval_timeout_s: float | None = None
     lock: LockPolicy = None
     kind: ToolKind | None = None
 
@@ -126,6 +128,14 @@ def _rules(options: ToolOptions, ceiling_s: float) -> list[tuple[bool, str]]:
         (
             callable(o.approval) or o.approval in ("always", "never"),
             f"approval must be 'always', 'never' or a function of the arguments, not {o.approval!r}",
+        ),
+        (
+            (asked_s := o.approval_timeout_s) is None or (is_number(asked_s) and 0 < asked_s <= MAX_APPROVAL_S),
+            f"approval_timeout_s must be None or seconds above 0 and at most {MAX_APPROVAL_S:.0f}, not {asked_s!r}",
+        ),
+        (
+            o.approval_timeout_s is None or o.approval != "never",
+            "approval_timeout_s needs approval='always' or a function of the arguments",
         ),
         (
             o.lock is None or callable(o.lock) or (isinstance(o.lock, str) and bool(o.lock.strip())),

@@ -38,6 +38,7 @@ def tool_spec(name: str, description: object, function: HintedFunction | RawFunc
         timeout_s=options.timeout_s,
         queue=options.queue,
         approval=approval,
+        approval_timeout_s=options.approval_timeout_s,
         lock=lock,
         bind=function.bind,
         keys=beside_others(_keys(name, function, options), approval, lock),

@@ -54,6 +54,7 @@ class ToolSpec:
         keys: The resource keys of validated arguments; ``None`` if they are unknown, so that the call runs alone.
         invoke: Runs the tool on bound arguments and returns what its function returned. Raises ``ArgumentsOutdated`` if
             they no longer fit.
+        approval_timeout_s: How long a person may take to answer, in seconds; ``None``: as the setting says.
         kind: Where its answers come from; ``None``: elsewhere.
         delegation: Set if the tool is an agent, whose calls are turns; then ``invoke`` is never called.
         checks_formats: Whether ``bind`` enforces the schema's ``format`` of strings, which a raw JSON Schema does not.
@@ -72,6 +73,7 @@ class ToolSpec:
     bind: Callable[[Arguments], BoundArguments]
     keys: ResourceKeys
     invoke: Callable[[Arguments, RunContext], object]
+    approval_timeout_s: float | None = None
     kind: ToolKind | None = None
     delegation: Delegation | None = None
     checks_formats: bool = True

@@ -144,6 +144,14 @@ def ask_put(n: int, ctx: RunContext) -> str:
     return f"put {n}"
 
 
+@registry.tool(effect=Effect.LOCAL_WRITE, approval="always", approval_timeout_s=2)
+def ask_soon(n: int, ctx: RunContext) -> str:
+    """Write, if somebody agrees at once."""
+    journal.entered(ctx)
+    journal.did(ctx, n=n)
+    return f"put {n}"
+
+
 @registry.tool(effect=Effect.READ_ONLY, approval=lambda a: a.n > 9)
 def ask_look(n: int, ctx: RunContext) -> dict[str, int]:
     """Look at small things; at others only if somebody agrees."""

@@ -21,6 +21,7 @@ from tests.unit.simulation.faults import Fault, Faults
 from tests.unit.simulation.kernel import Kernel
 
 TOOL_TIMEOUT_S = 10.0
+HASTY_S = 5.0
 DURATIONS_S = (0.02, 0.02, 0.5, 0.02, 0.02, 0.5, 3, 3, 3, 3, 7, 14)
 LONG_OUTPUT_CHARS = 101
 ASKS_AGENT = 0.4
@@ -205,6 +206,7 @@ class Tools:
             timeout_s=TOOL_TIMEOUT_S,
             queue="tools",
             approval=self._needs_approval,
+            approval_timeout_s=HASTY_S if name == SAFE_WRITE else None,
             lock=self._lock_of if self.locks else None,
             bind=_bind,
             keys=lambda arguments: (arguments["key"],),
