@@ -118,7 +118,7 @@ def test_screen_in_a_pipe_says_what_it_waits_for() -> None:
 
 
 def test_screen_in_a_pipe_says_that_no_worker_comes() -> None:
-    """Perhaps none runs. What waits for a person was said when it was asked for, and may wait for days in silence."""
+    """Perhaps none runs, or other turns come first. A person was asked already, and may take days in silence."""
     events = [
         *_turn_events()[:3],
         _event("turn.requires_action", 1.0, calls=["0.0"]),
@@ -134,7 +134,8 @@ def test_screen_in_a_pipe_says_that_no_worker_comes() -> None:
             told.append(out.getvalue())
             out.truncate(out.seek(0))
     queued, parked, answered = told
-    assert queued == answered == "  waiting for a worker (5 s)\n  waiting for a worker (10 s)\n"
+    assert queued == "  waiting for a worker or earlier turns (5 s)\n  waiting for a worker or earlier turns (10 s)\n"
+    assert answered == "  waiting for a worker (5 s)\n  waiting for a worker (10 s)\n"
     assert "waiting" not in parked
 
 

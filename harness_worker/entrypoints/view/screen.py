@@ -24,6 +24,8 @@ SPOKEN_ROWS: Final = 4
 QUIET_S: Final = 5.0
 """After how many silent seconds a line in a pipe says what is being waited for, unless it is a person."""
 
+_PERSON: Final = "person"
+
 
 class Screen:
     """Draws one turn. A context manager; the animated line disappears at its end.
@@ -41,7 +43,7 @@ class Screen:
         self._live = Live(console=console, transient=True, refresh_per_second=8) if moves else None
         self._drawn: set[Place] = set()
         self._last_drawn = monotonic()
-        self._opened: tuple[Place | str, float] = ("worker", monotonic())
+        self._opened: tuple[Place | str, float] = (_awaited(Progress()), monotonic())
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -76,7 +78,7 @@ class Screen:
             if line.elapsed_s is not None and line.place not in self._drawn:
                 self._drawn.add(line.place)
                 self._print(self._text(line, told))
-        self._show_open([line for line in lines if line.elapsed_s is None], "person" if progress.asked else "worker")
+        self._show_open([line for line in lines if line.elapsed_s is None], _awaited(progress))
 
     def _show_open(self, lines: list[Line], awaited: str) -> None:
         line = lines[-1] if lines else None
@@ -86,7 +88,7 @@ class Screen:
         waited_s = now - self._opened[1]
         if self._live is not None:
             self._live.update(self._indented(self._moving(line, waited_s, awaited)))
-        elif (line or awaited == "worker") and min(waited_s, now - self._last_drawn) >= QUIET_S:
+        elif (line or awaited != _PERSON) and min(waited_s, now - self._last_drawn) >= QUIET_S:
             what = _what(line) if line else f"for a {awaited}"
             self._print(Text(f"waiting {what} ({waited_s:.0f} s)", style="dim"))
 
@@ -121,6 +123,13 @@ class Screen:
 
     def _indented(self, text: Text) -> Text:
         return Text("\n").join(Text(" " * INDENT).append_text(row) for row in text.split("\n"))
+
+
+def _awaited(progress: Progress) -> str:
+    """What a turn waits for while no line is open; before it begins, others of its session or tenant may be first."""
+    if progress.asked:
+        return _PERSON
+    return "worker" if progress.lines else "worker or earlier turns"
 
 
 def _what(line: Line) -> str:
