@@ -123,10 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(headers=headers, body=json.loads(text), connection=self.client_address)
         answer, number = self.stub.next_answer(asked)
-        if _has_calls(asked.body) and not asked.body.get("tools"):
-            answer = _TOOLLESS  # as the provider does
         if self.path != PATH:
             answer = Refusal(status=404, kind="not_found_error", message=f"there is no {self.path}")
+        elif _has_calls(asked.body) and not asked.body.get("tools"):
+            answer = _TOOLLESS  # as the provider does
         match answer:
             case Refusal():
                 self._refuse(answer, number)
@@ -209,5 +209,5 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _has_calls(body: Mapping[str, Any]) -> bool:
-    contents = [message["content"] for message in body["messages"] if not isinstance(message["content"], str)]
+    contents = [message["content"] for message in body.get("messages", ()) if not isinstance(message["content"], str)]
     return any(block["type"] in {"tool_use", "tool_result"} for content in contents for block in content)

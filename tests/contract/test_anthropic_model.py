@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import httpx2
 import pytest
 
 from harness_worker import Effect, Registry
@@ -18,7 +19,7 @@ from harness_worker.core.registration.thinking import ThinkLevel
 from harness_worker.core.registration.tools import ToolSpec
 from harness_worker.errors import ArgumentsInvalid, ModelError
 from harness_worker.testing.messages_replies import Reply, said, tool_use
-from harness_worker.testing.messages_stub import MessagesStub
+from harness_worker.testing.messages_stub import PATH, MessagesStub
 from harness_worker.testing.waiting import wait_until
 from tests.contract.anthropic_kit import KEY, USER, asking
 
@@ -97,6 +98,20 @@ def test_history_with_calls_is_taken_from_an_agent_without_tools(stub: MessagesS
     )
     assert [block["type"] for block in model.complete(asking(*history)).content] == ["text"]
     assert stub.asked[0].body["tool_choice"] == {"type": "none"}
+
+
+NONE_OF_THE_API: list[tuple[str, dict[str, Any], int]] = [
+    ("/v1/chat/completions", {"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, 404),
+    (PATH, {}, 400),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status"), NONE_OF_THE_API)
+def test_stub_answers_requests_that_are_none_of_the_api(
+    stub: MessagesStub, path: str, body: dict[str, Any], status: int
+) -> None:
+    """Messages of another API have another shape, and a request by hand may have none."""
+    assert httpx2.post(f"{stub.url}{path}", json=body).status_code == status
 
 
 @pytest.mark.parametrize("word", ["anyOf", "oneOf", "allOf"])
