@@ -94,3 +94,14 @@ def test_worker_that_gets_no_thread_at_all_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         pool.on_apply(lambda: (0, "done"))
+
+
+def test_pool_that_has_stopped_refuses_a_task() -> None:
+    """It has threads still, but none that would run it."""
+    answers: list[Any] = []
+    pool: Any = AnsweringThreads(1)
+    pool.on_apply(lambda: (0, "done"), callback=answers.append).get()
+    pool.on_stop()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.on_apply(lambda: (0, "late"), callback=answers.append)
+    assert answers == [(0, "done")]

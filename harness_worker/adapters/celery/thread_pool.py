@@ -56,7 +56,7 @@ class AnsweringThreads(TaskPool):
         try:
             return ApplyResult(self.executor.submit(apply))
         except RuntimeError as refused:
-            if not self.executor._threads:  # noqa: SLF001 - nobody would run what the executor has queued by now
+            if self.executor._shutdown or not self.executor._threads:  # noqa: SLF001 - then nobody will run the task
                 raise
             log.warning("a task waits for a free thread, as the system refuses another one: %s", refused)
             return None

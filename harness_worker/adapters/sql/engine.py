@@ -70,7 +70,7 @@ def make_engine(url: str, *, timeouts: Timeouts = WORK, pool_size: int = 10, dur
         url: The database.
         timeouts: How long its connections wait.
         pool_size: How many connections it keeps.
-        durable: Whether SQLite syncs each commit to the disk; needless for a file that its process takes along.
+        durable: Whether SQLite syncs each commit to the disk, which a file that ends with its process does not need.
 
     Raises:
         ConfigError: It is another kind of URL, or not a URL.
