@@ -19,17 +19,18 @@ import psutil
 import pytest
 
 from harness_worker.config import environment
-from harness_worker.entrypoints.stack import StackInfo, open_stack, subprocess_stack
+from harness_worker.entrypoints.stack import StackInfo, killing, open_stack, subprocess_stack
 from harness_worker.entrypoints.stack import child as child_module
 from harness_worker.entrypoints.stack.child import Child, ChildSpec
 from harness_worker.entrypoints.stack.home import Home, HomeInUse
 from harness_worker.entrypoints.stack.identity import ProcessIdentity
-from harness_worker.entrypoints.stack.killing import MARK
+from harness_worker.entrypoints.stack.killing import MARK, kill_session
 from harness_worker.entrypoints.stack.leftovers import end_leftovers
 from harness_worker.entrypoints.stack.logs import LogWriter
 from harness_worker.entrypoints.stack.signals import StopSignal
 from harness_worker.entrypoints.stack.supervisor import Supervisor
 from harness_worker.testing.waiting import wait_until
+from harness_worker.threads.timeouts import within
 from tests.stacks import none_runs
 
 _POLITE = "import signal; print('up', flush=True); signal.pause()"
@@ -47,6 +48,12 @@ if os.fork() == 0:
 import signal; signal.pause()
 """
 """Once killed, it cannot be waited for until the process that traces it has ended, as if it slept in the kernel."""
+_CARELESS = f"""
+import signal, subprocess, sys
+print(subprocess.Popen([sys.executable, '-c', {_POLITE!r}], start_new_session=True).pid, flush=True)
+signal.pause()
+"""
+"""Starts a process that leads a session, and never waits for it."""
 
 
 @pytest.fixture
@@ -228,6 +235,19 @@ def test_child_that_the_system_does_not_end_holds_nobody_up(home: Home, output: 
         wait_until(lambda: said_up(output), "the process to be held")
     assert f"tools (pid {held.pid}) was killed, but the system has not ended it yet" in output.getvalue()
     wait_until(lambda: held.exit_code() is not None, "its end, after that of the process that traced it")
+
+
+def test_dead_process_that_its_parent_does_not_wait_for_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed worker started belongs to PID 1, which may take its time to wait for it, or never do."""
+    monkeypatch.setattr(killing, "_WAIT_S", 600.0)
+    with subprocess.Popen([sys.executable, "-c", _CARELESS], stdout=subprocess.PIPE) as careless:
+        try:
+            assert careless.stdout is not None
+            session = int(careless.stdout.readline())
+            within(30.0, lambda: kill_session(session))
+            assert psutil.Process(session).status() == psutil.STATUS_ZOMBIE
+        finally:
+            careless.kill()
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")

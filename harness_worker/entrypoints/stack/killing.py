@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 
 import psutil
@@ -11,6 +12,7 @@ MARK = "_HARNESS_UP_HOME"
 """The variable that says in each process of a stack which home it belongs to."""
 
 _WAIT_S = 5.0
+_LOOK_S = 0.02
 
 
 def kill_session(session: int) -> None:
@@ -24,14 +26,24 @@ def marked_processes(home: str) -> list[psutil.Process]:
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill processes and wait until they are gone."""
+    """Kill processes and wait until they have ended; their parents may take longer to notice."""
     killed = list(processes)
     for process in killed:
         try:
             process.kill()
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    psutil.wait_procs(killed, timeout=_WAIT_S)
+    until = time.monotonic() + _WAIT_S
+    while killed and time.monotonic() < until:
+        _, known = psutil.wait_procs(killed, timeout=_LOOK_S)
+        killed = [process for process in known if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _session_of(process: psutil.Process) -> int | None:
